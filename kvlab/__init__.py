@@ -1,0 +1,33 @@
+"""kvlab: the LLM KV cache as a textbook that runs. Names load when they are first used."""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "LLM": "kvlab.llm",
+    "RequestOutput": "kvlab.llm",
+    "LLMEngine": "kvlab.engine",
+    "SamplingParams": "kvlab.core.request",
+    "Request": "kvlab.core.request",
+    "BlockPool": "kvlab.core.block_pool",
+    "KVCacheManager": "kvlab.core.kv_cache_manager",
+    "Scheduler": "kvlab.core.scheduler",
+    "SchedulerConfig": "kvlab.core.scheduler",
+    "Trace": "kvlab.core.trace",
+    "ContiguousCache": "kvlab.tensors.kv_cache",
+    "PagedCache": "kvlab.tensors.kv_cache",
+    "Decoder": "kvlab.tensors.model",
+    "ModelConfig": "kvlab.tensors.config",
+}
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'kvlab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

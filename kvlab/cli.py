@@ -1,0 +1,140 @@
+"""The command line: `kvlab lab | doctor | generate | bench`.
+
+Each command imports what it needs when it runs, so that `kvlab --help` answers at once. A mistake
+of the user's (ValueError, OSError) is one line on stderr and exit code 2; a fault of ours is a
+traceback.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    help="A small inference engine whose KV cache can be watched.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+START_PAGE = "notebooks/21_0_start.ipynb"
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turn a mistake of the user's into one line on stderr and exit code 2."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of our output went away, as in `kvlab generate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except (ValueError, OSError) as error:
+        typer.echo(f"kvlab: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has, what is amiss, and what to do about it."""
+    from kvlab import doctor as examination
+
+    found = examination.findings()
+    typer.echo(examination.render(found))
+    if any(finding.status == "problem" for finding in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def lab(
+    port: Annotated[int, typer.Option(help="The port; the next free one if it is taken.")] = 8888,
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+) -> None:
+    """Open JupyterLab on the start page, on 127.0.0.1."""
+    with plain_errors():
+        root = find_clone()
+        try:
+            from jupyterlab.labapp import LabApp
+        except ImportError as error:
+            raise ValueError(f"JupyterLab is missing ({error}); run make lab") from None
+        if browser and not has_display():
+            typer.echo("No display here: open the address that JupyterLab prints below.")
+            browser = False
+        os.chdir(root)
+        LabApp.launch_instance(argv=lab_arguments(root, port, browser))
+
+
+def find_clone() -> Path:
+    """The folder that holds notebooks/: the working directory, or else the package's own clone."""
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[1]):
+        if (folder / START_PAGE).is_file():
+            return folder
+    raise ValueError(f"{START_PAGE} is not here; run the command in a clone of kvlab")
+
+
+def has_display() -> bool:
+    """Whether a browser could open a window."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def lab_arguments(root: Path, port: int, browser: bool) -> list[str]:
+    """JupyterLab's arguments: this machine alone, the start page, no request to elsewhere."""
+    arguments = [
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        f"--ServerApp.root_dir={root}",
+        f"--LabApp.default_url=/lab/tree/{START_PAGE}",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    if not browser:
+        arguments.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # as in a container
+        arguments.append("--allow-root")
+    return arguments
+
+
+@app.command()
+def generate(
+    text: Annotated[str, typer.Argument(help="The prompt.")],
+    model: Annotated[str, typer.Option(help="tiny, or a folder in Hugging Face layout.")] = "tiny",
+    max_tokens: Annotated[int, typer.Option(help="How many tokens at most.")] = 32,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Repeats a random choice.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write each step's snapshot here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Continue a text, token by token."""
+    with plain_errors():
+        from kvlab import cli_generate
+
+        code = cli_generate.run(
+            text,
+            model=model,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            seed=seed,
+            trace=trace,
+            as_json=as_json,
+        )
+    raise typer.Exit(code or 0)
+
+
+@app.command()
+def bench(
+    out: Annotated[Path | None, typer.Option(help="Write the results into this folder.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, rougher figures.")] = False,
+) -> None:
+    """Measure this machine: tokens a second beside transformers, import time, memory."""
+    with plain_errors():
+        from kvlab.measure import bench as measurement
+
+        measurement.main(out=out, quick=quick)
+
+
+if __name__ == "__main__":
+    app()

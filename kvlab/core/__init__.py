@@ -1,0 +1,1 @@
+"""Bookkeeping: requests, blocks, tables, schedules and traces, in the standard library alone."""

@@ -1,0 +1,259 @@
+"""From requests to block tables: prefix hits, slots for new positions, fork, copy-on-write, free.
+
+Invariants (`check_invariants` asserts them):
+- a block's ref_cnt is the number of tables that hold it
+- a request's table has exactly the blocks that its positions need, between two steps
+  `cdiv(num_computed_tokens, block_size)` of them
+- tables only grow at the end; the one exception is a shared, partly filled tail, which is
+  replaced by a private copy before its owner writes to it (copy-on-write)
+- a block with an identity is full and is never written to again
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvlab.core.block_pool import BlockPool, KVCacheBlock
+from kvlab.core.hashing import BlockHash, extra_keys_of, hash_block_tokens, root_hash
+from kvlab.core.request import Request
+
+Observer = Callable[..., None]  # observer(kind, request, **data)
+
+
+def cdiv(a: int, b: int) -> int:
+    """Division rounded up: blocks needed for `a` positions of `b` slots each."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class BlockCopy:
+    """Copy the keys and values of block `src` to block `dst` before the step's own writes."""
+
+    src: int
+    dst: int
+
+
+class KVCacheManager:
+    """Gives requests their blocks. One instance a cache; it never touches a tensor."""
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        block_size: int,
+        *,
+        enable_prefix_caching: bool = True,
+        configuration: dict[str, object] | None = None,
+    ) -> None:
+        """configuration: what K/V depend on besides tokens; its hash is the root of identities."""
+        if not isinstance(block_size, int) or block_size < 1:
+            raise ValueError(
+                f"block_size is {block_size!r}; give an integer of at least 1 (tokens a block)"
+            )
+        self.pool = pool
+        self.block_size = block_size
+        self.enable_prefix_caching = enable_prefix_caching
+        self.root = root_hash({**(configuration or {}), "block_size": block_size})
+        self.observer: Observer | None = None
+        self._tables: dict[str, list[KVCacheBlock]] = {}
+        self._num_registered: dict[
+            str, int
+        ] = {}  # leading blocks of the table that were registered
+        self._step_registered: dict[str, list[KVCacheBlock]] = {}  # in the step being scheduled
+        self._step_copies: dict[str, BlockCopy] = {}
+
+    # ---- looking
+
+    def block_table(self, request_id: str) -> list[int]:
+        """Physical block ids of a request, in logical order."""
+        return [block.block_id for block in self._tables.get(request_id, ())]
+
+    def blocks_of(self, request_id: str) -> Sequence[KVCacheBlock]:
+        return self._tables.get(request_id, ())
+
+    def written_block_ids(self) -> list[int]:
+        """Blocks with an identity whose content exists: all but those of the step under way."""
+        pending = {b.block_id for blocks in self._step_registered.values() for b in blocks}
+        blocks = self.pool.blocks.values()
+        return [
+            b.block_id for b in blocks if b.block_hash is not None and b.block_id not in pending
+        ]
+
+    def get_computed_blocks(self, request: Request) -> tuple[list[KVCacheBlock], int]:
+        """The longest cached prefix: its blocks and its number of tokens. Changes nothing.
+
+        The last token is left out even if its block is cached: K/V alone give no logits, so at
+        least one position has to be computed.
+        """
+        if not self.enable_prefix_caching:
+            return [], 0
+        hits: list[KVCacheBlock] = []
+        for block_hash in self._hashes(request, (request.num_tokens - 1) // self.block_size):
+            block = self.pool.get_cached_block(block_hash)
+            if block is None:
+                break
+            hits.append(block)
+        return hits, len(hits) * self.block_size
+
+    def _hashes(self, request: Request, count: int) -> list[BlockHash]:
+        """Identities of the first `count` full blocks; computed once, kept with the request."""
+        hashes, size = request.block_hashes, self.block_size
+        for i in range(len(hashes), count):
+            parent = hashes[-1] if hashes else self.root
+            tokens = request.all_token_ids[i * size : (i + 1) * size]
+            extras = extra_keys_of(request.adapter, request.cache_salt, i)
+            hashes.append(hash_block_tokens(parent, tokens, extras))
+        return hashes[:count]
+
+    def blocks_needed(
+        self, request: Request, num_new_tokens: int, hits: Sequence[KVCacheBlock] = ()
+    ) -> int:
+        """Free blocks that `allocate_slots` would use up, the copy of a shared tail included.
+
+        Hits that are free count too: taking them out of the queue leaves less room.
+        """
+        length = request.num_computed_tokens + len(hits) * self.block_size + num_new_tokens
+        table = self._tables.get(request.request_id, ())
+        need = cdiv(length, self.block_size) - len(hits) - len(table)
+        return max(need, 0) + sum(b.ref_cnt == 0 for b in hits) + self._tail_is_shared(request)
+
+    def _tail_is_shared(self, request: Request) -> bool:
+        table = self._tables.get(request.request_id)
+        partly_filled = request.num_computed_tokens % self.block_size > 0
+        return bool(table) and partly_filled and table[-1].ref_cnt > 1
+
+    # ---- changing
+
+    def allocate_slots(
+        self, request: Request, num_new_tokens: int, hits: Sequence[KVCacheBlock] = ()
+    ) -> list[KVCacheBlock] | None:
+        """Blocks for `num_new_tokens` more positions after the computed ones and the hits.
+
+            | computed | hits | num_new_tokens |
+            |  table already  |   new blocks   |
+
+        Returns the newly taken blocks, or None, with nothing changed, where too few are free.
+        Blocks that this call fills are registered at once, before the model has written them:
+        requests of the same step may share them, since each layer writes before it attends.
+        """
+        if num_new_tokens < 1:
+            raise ValueError(
+                f"request {request.request_id!r}: slots for {num_new_tokens} tokens; give at least 1"
+            )
+        if self.blocks_needed(request, num_new_tokens, hits) > self.pool.num_free_blocks:
+            return None
+        table = self._tables.setdefault(request.request_id, [])
+        length = request.num_computed_tokens + len(hits) * self.block_size + num_new_tokens
+        if hits:
+            self.pool.touch(hits)
+            table.extend(hits)
+            self._emit("shared", request, block_ids=[b.block_id for b in hits])
+        new = [self._copy_tail(request)] if self._tail_is_shared(request) else []
+        while len(table) < cdiv(length, self.block_size):
+            (block,) = self.pool.get_new_blocks(1)
+            table.append(block)
+            new.append(block)
+            self._emit(
+                "block_taken", request, block_id=block.block_id, logical_block=len(table) - 1
+            )
+        self._register(request, length // self.block_size)
+        return new
+
+    def _copy_tail(self, request: Request) -> KVCacheBlock:
+        """Copy-on-write: a private block takes the shared tail's place in this table alone."""
+        table = self._tables[request.request_id]
+        shared = table[-1]
+        (private,) = self.pool.get_new_blocks(1)
+        self.pool.free_blocks([shared])
+        table[-1] = private
+        self._step_copies[request.request_id] = BlockCopy(shared.block_id, private.block_id)
+        self._emit("copied", request, src=shared.block_id, dst=private.block_id)
+        return private
+
+    def _register(self, request: Request, num_full: int) -> None:
+        start = self._num_registered.get(request.request_id, 0)
+        if not self.enable_prefix_caching or num_full <= start:
+            return
+        blocks = self._tables[request.request_id][start:num_full]
+        new = self.pool.cache_full_blocks(blocks, self._hashes(request, num_full)[start:])
+        self._num_registered[request.request_id] = num_full
+        if new:
+            self._step_registered.setdefault(request.request_id, []).extend(new)
+            self._emit("registered", request, block_ids=[b.block_id for b in new])
+
+    def fork(self, parent: Request, child: Request) -> None:
+        """The child continues from the parent's tokens and shares all its blocks.
+
+        Both may be in the middle of a step: the child's positions are the parent's.
+        """
+        if child.request_id in self._tables:
+            raise ValueError(
+                f"request {child.request_id!r} holds blocks already; fork into a new request"
+            )
+        table = self._tables.get(parent.request_id)
+        if not table:
+            raise ValueError(
+                f"request {parent.request_id!r} holds no blocks; fork it once it is computed"
+            )
+        self.pool.touch(table)
+        self._tables[child.request_id] = list(table)
+        self._num_registered[child.request_id] = self._num_registered.get(parent.request_id, 0)
+        child.block_hashes = list(parent.block_hashes)
+        child.num_computed_tokens = parent.num_computed_tokens
+        self._emit("forked", child, parent=parent.request_id, block_ids=[b.block_id for b in table])
+
+    def free(self, request: Request) -> None:
+        """Give back the request's references, deepest block first. Without blocks: nothing."""
+        table = self._tables.pop(request.request_id, [])
+        self._num_registered.pop(request.request_id, None)
+        self._step_copies.pop(request.request_id, None)
+        released = self.pool.free_blocks(reversed(table))
+        if table:
+            self._emit("freed", request, block_ids=[b.block_id for b in released])
+
+    # ---- a step's bracket
+
+    def commit_step(self) -> None:
+        """The step's model pass has succeeded: what it registered and copied stands."""
+        self._step_registered.clear()
+        self._step_copies.clear()
+
+    def step_copies(self) -> tuple[BlockCopy, ...]:
+        """Copies to carry out before the step writes anything."""
+        return tuple(self._step_copies.values())
+
+    def undo_step(self, request: Request) -> None:
+        """The step is not going to write this request's new positions: take back their identities.
+
+        The request loses its blocks and is to be computed again. Identities of earlier steps
+        stay, so most of that is found in the prefix cache.
+        """
+        registered = self._step_registered.pop(request.request_id, ())
+        self.pool.release_unregistered(registered)
+        self.free(request)
+        request.reset_to_recompute()
+
+    def _emit(self, kind: str, request: Request | None, **data: object) -> None:
+        if self.observer:
+            self.observer(kind, request, **data)
+
+    def check_invariants(self, requests: Sequence[Request] = ()) -> None:
+        """Raise AssertionError where a count, a table or an identity is wrong.
+
+        requests: those whose table length is to be checked against their computed positions.
+        """
+        self.pool.check_invariants()
+        held = Counter(b.block_id for table in self._tables.values() for b in table)
+        for block_id, block in self.pool.blocks.items():
+            assert block.ref_cnt == held[block_id], (
+                f"block {block_id}: ref_cnt {block.ref_cnt}, tables {held[block_id]}"
+            )
+        for table in self._tables.values():
+            assert len({b.block_id for b in table}) == len(table), "a table holds one block twice"
+        for request in requests:
+            table = self._tables.get(request.request_id, [])
+            assert len(table) == cdiv(request.num_computed_tokens, self.block_size)
+            if self.enable_prefix_caching:
+                for block, block_hash in zip(table, request.block_hashes, strict=False):
+                    assert block.block_hash in (None, block_hash), (
+                        f"block {block.block_id}: wrong identity"
+                    )

@@ -1,0 +1,219 @@
+"""What this machine has for kvlab, what is amiss, and what to do about it.
+
+`findings()` looks and `render()` prints. Nothing here fails when a package is missing: each is
+imported late, and its absence is one of the findings.
+"""
+
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+import kvlab
+
+INSTALL_LAB = 'make lab, or: python -m pip install -c constraints.txt -e ".[lab]"'
+WIDGET_PACKAGES = {
+    "jupyterlab": (4, 4),
+    "ipywidgets": (8, 1),
+    "jupyterlab_widgets": (3,),
+    "anywidget": (0, 9),
+}
+TINY_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. A problem stops something from working, a note does not."""
+
+    topic: str
+    status: Literal["ok", "note", "problem"]
+    message: str
+    remedy: str | None = None
+
+
+def findings() -> list[Finding]:
+    """Everything the doctor looks at, in the order of the report."""
+    return [
+        check_python(sys.version_info[:3]),
+        Finding("kvlab", "ok", kvlab.__version__),
+        check_torch(),
+        check_threads(),
+        *check_devices(),
+        check_triton(),
+        check_widgets(),
+        check_tiny_model(Path(kvlab.__file__).parent / "tiny"),
+        check_transformers(),
+    ]
+
+
+def render(found: list[Finding]) -> str:
+    """A plain text table: one line a finding, its remedy on an indented line under it."""
+    width = max((len(finding.topic) for finding in found), default=0)
+    lines = []
+    for finding in found:
+        lines.append(f"{finding.status:<9}{finding.topic:<{width}}  {finding.message}")
+        if finding.remedy:
+            lines.append(f"{'':<{9 + width}}  what to do: {finding.remedy}")
+    return "\n".join(lines)
+
+
+def check_python(running: tuple[int, int, int]) -> Finding:
+    text = f"{'.'.join(map(str, running))} on {platform.system()} {platform.machine()}"
+    if running < (3, 11, 0):
+        remedy = "install Python 3.11 or newer, delete .venv, run make lab PYTHON=python3.11"
+        return Finding("Python", "problem", f"{text} is older than 3.11", remedy)
+    return Finding("Python", "ok", text)
+
+
+def check_torch() -> Finding:
+    try:
+        import torch
+    except ImportError as error:
+        remedy = "python -m pip install -c constraints.txt -e ."
+        return Finding("torch", "problem", f"cannot be imported: {error}", remedy)
+    build = "CPU build"
+    if torch.version.cuda:
+        build = f"CUDA {torch.version.cuda} build"
+    elif getattr(torch.version, "hip", None):
+        build = f"ROCm {torch.version.hip} build"
+    text = f"{torch.__version__}, {build}"
+    if _numbers(torch.__version__) < (2, 11):
+        remedy = 'python -m pip install "torch>=2.11"'
+        return Finding("torch", "problem", f"{text} is older than 2.11", remedy)
+    return Finding("torch", "ok", text)
+
+
+def check_threads() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        import torch
+    except ImportError:
+        return Finding("CPU", "note", f"{usable} usable CPUs")
+    threads = torch.get_num_threads()
+    return Finding("CPU", "ok", f"{usable} usable CPUs, torch computes on {threads}")
+
+
+def check_devices() -> list[Finding]:
+    """One finding for each GPU that torch sees, or one that says why it sees none."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    if torch.cuda.is_available():
+        return [_cuda_device(torch, index) for index in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        limit = torch.mps.recommended_max_memory() / GIB
+        return [Finding("GPU", "ok", f"mps: Apple GPU, {limit:.1f} GiB recommended at most")]
+    if torch.version.cuda:
+        remedy = "with an NVIDIA GPU, see whether nvidia-smi runs; without one, all is well"
+        message = "torch is built for CUDA but sees no CUDA device; everything runs on the CPU"
+        return [Finding("GPU", "note", message, remedy)]
+    return [Finding("GPU", "note", "none that torch sees; everything runs on the CPU")]
+
+
+def _cuda_device(torch, index: int) -> Finding:
+    about = torch.cuda.get_device_properties(index)
+    memory = about.total_memory / GIB
+    text = f"cuda:{index}: {about.name}, {memory:.1f} GiB, compute capability"
+    return Finding("GPU", "ok", f"{text} {about.major}.{about.minor}")
+
+
+def check_triton() -> Finding:
+    from kvlab import triton_mode
+
+    found = triton_mode.current()
+    if found.mode is None:
+        return _without_triton(found.reason)
+    text = f"{installed('triton') or 'installed'}, {found.mode}: {found.reason}"
+    if not found.usable:
+        remedy = f"start Python or the notebook's kernel again, without {triton_mode.VARIABLE}"
+        return Finding("Triton", "problem", text, remedy)
+    if found.mode == "interpreted" and triton_mode.has_gpu():
+        remedy = f"to compile for the GPU, start again without {triton_mode.VARIABLE}"
+        return Finding("Triton", "note", text, remedy)
+    return Finding("Triton", "ok" if found.mode == "compiled" else "note", text)
+
+
+def _without_triton(reason: str) -> Finding:
+    on_linux = platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64")
+    if on_linux:
+        return Finding("Triton", "note", reason, "python -m pip install -c constraints.txt triton")
+    text = "absent: it exists for Linux on x86_64 and aarch64 alone; only its kernels need it"
+    return Finding("Triton", "note", text)
+
+
+def check_widgets() -> Finding:
+    """Whether the notebooks' views can show: each package there, and new enough."""
+    found = {name: installed(name) for name in WIDGET_PACKAGES}
+    if absent := [name for name, number in found.items() if number is None]:
+        message = f"cannot show: {', '.join(absent)} not installed"
+        return Finding("widgets", "note", message, INSTALL_LAB)
+    text = ", ".join(f"{name} {number}" for name, number in found.items())
+    for name, least in WIDGET_PACKAGES.items():
+        if _numbers(found[name]) < least:
+            message = f"{name} is older than {'.'.join(map(str, least))} ({text})"
+            return Finding("widgets", "problem", message, INSTALL_LAB)
+    return Finding("widgets", "ok", text)
+
+
+def check_tiny_model(folder: Path) -> Finding:
+    """Whether the model that ships with kvlab is complete and readable, without loading it."""
+    remedy = "install kvlab again, or restore kvlab/tiny from the repository"
+    for name in TINY_FILES:
+        try:
+            _read_tiny_file(folder / name)
+        except OSError as error:
+            message = f"{name} cannot be read: {error.strerror or error}"
+            return Finding("tiny model", "problem", message, remedy)
+        except ValueError as error:
+            return Finding("tiny model", "problem", f"{name} is damaged: {error}", remedy)
+    size = (folder / "model.safetensors").stat().st_size / 1e6
+    return Finding("tiny model", "ok", f"{len(TINY_FILES)} files, {size:.1f} MB of weights")
+
+
+def _read_tiny_file(path: Path) -> None:
+    if path.suffix == ".json":
+        json.loads(path.read_text(encoding="utf-8"))
+        return
+    # safetensors: | header's length, 8 bytes | header, JSON | the tensors' bytes |
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    if len(data) < start:
+        raise ValueError(f"{len(data)} bytes are fewer than its header's {start}")
+    header = json.loads(data[8:start])
+    ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+    if start + max(ends, default=0) != len(data):
+        expected = start + max(ends, default=0)
+        raise ValueError(f"{len(data)} bytes where its header says {expected}")
+
+
+def check_transformers() -> Finding:
+    number = installed("transformers")
+    if number is None:
+        remedy = 'python -m pip install -c constraints.txt -e ".[models]"'
+        message = "absent: only the comparisons with it need it"
+        return Finding("transformers", "note", message, remedy)
+    return Finding("transformers", "ok", number)
+
+
+def installed(package: str) -> str | None:
+    """The installed version of a package, without importing it."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """ "2.13.0+cpu" -> (2, 13, 0); what is not a number ends it."""
+    numbers = []
+    for part in text.split("+")[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

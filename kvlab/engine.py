@@ -1,0 +1,191 @@
+"""The engine's loop: schedule, run, record. Token ids in, token ids out.
+
+    add_request -> [ schedule -> runner.execute -> update_from_output ] per step -> outputs
+
+The runner computes (tensors/runner.py does it with torch); the scheduler decides; the engine
+connects them, keeps the times and undoes a step that fails.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kvlab.core.recorder import Recorder
+from kvlab.core.request import FinishReason, Request, SamplingParams
+from kvlab.core.scheduler import SampledToken, Scheduler, SchedulerOutput
+from kvlab.core.trace import Trace
+
+
+class Runner(Protocol):
+    """What computes a step. It may raise: then the engine takes the step back."""
+
+    def execute(self, output: SchedulerOutput) -> Mapping[str, SampledToken]:
+        """Compute all rows; one selected token for each request in the rows' `samplers`."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What one request got from one step.
+
+    new_token_ids has one id, or none for a request that ended without one.
+    """
+
+    request_id: str
+    new_token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None = None
+
+
+class LLMEngine:
+    """One scheduler, one runner, one clock. State is its own: two engines live side by side."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        clock: Callable[[], float] = time.perf_counter,
+        eos_token_ids: Iterable[int] = (),
+        seed: int = 0,
+    ) -> None:
+        """seed: where requests that draw without a seed of their own take theirs from."""
+        self.scheduler = scheduler
+        self.runner = runner
+        self.clock = clock
+        self.eos_token_ids = tuple(eos_token_ids)
+        self.requests: dict[str, Request] = {}  # not yet finished and reported
+        self._random = random.Random(seed)
+        self._recorder: Recorder | None = None
+        self._counter = 0
+
+    # ---- requests
+
+    def add_request(
+        self,
+        prompt_token_ids: Iterable[int],
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        arrival_time: float | None = None,
+        adapter: str | None = None,
+        cache_salt: str | None = None,
+    ) -> list[Request]:
+        """Queue a prompt. Returns its requests: one, or n of them for n continuations.
+
+        Raises ValueError, changing nothing, for an id in use or a prompt that can never run.
+        """
+        params = sampling_params or SamplingParams()
+        if request_id is None:
+            self._counter += 1
+            request_id = f"r{self._counter}"
+        ids = [request_id, *(f"{request_id}.{i}" for i in range(1, params.n))]
+        if taken := [i for i in ids if i in self.requests]:
+            raise ValueError(f"request id {taken[0]!r} is in use; give another or leave it out")
+        if params.temperature > 0 and params.seed is None:
+            params = replace(params, seed=self._random.getrandbits(63))
+        arrival = self.clock() if arrival_time is None else arrival_time
+        prompt = tuple(prompt_token_ids)
+        requests = [
+            Request(
+                name,
+                prompt,
+                params,
+                arrival,
+                adapter,
+                cache_salt,
+                parent_id=request_id if i else None,
+                sample_index=i,
+                eos_token_ids=self.eos_token_ids,
+            )
+            for i, name in enumerate(ids)
+        ]
+        self.scheduler.add_request(requests[0], requests[1:])
+        for request in requests:
+            self.requests[request.request_id] = request
+        return requests
+
+    def abort(self, request_id: str) -> bool:
+        """End a request and free its blocks. False if there is no such unfinished request."""
+        return self.finish(request_id, FinishReason.ABORT)
+
+    def finish(
+        self, request_id: str, reason: FinishReason, stop_reason: int | str | None = None
+    ) -> bool:
+        """End a request for a reason the engine cannot see (a stop string, the caller's wish)."""
+        request = self.requests.get(request_id)
+        if request is None or request.is_finished:
+            return False
+        self.scheduler.finish(request, reason, stop_reason)
+        self._close(request, self.clock())
+        return True
+
+    def has_unfinished_requests(self) -> bool:
+        return self.scheduler.has_unfinished_requests()
+
+    # ---- steps
+
+    def step(self) -> list[StepOutput]:
+        """One step. An exception of the runner undoes the step and is raised on; the engine
+        stays usable and loses no request."""
+        output = self.scheduler.schedule()
+        ended = self._report_ended()
+        if not output.requests:
+            return ended
+        start = self.clock()
+        try:
+            sampled = self.runner.execute(output)
+        except BaseException:
+            self.scheduler.fail_step(output)
+            raise
+        touched = self.scheduler.update_from_output(output, sampled)
+        self._note_times(output, touched, start, self.clock())
+        return ended + [
+            StepOutput(r.request_id, (r.output_token_ids[-1],), r.finish_reason, r.stop_reason)
+            for r in touched
+        ]
+
+    def _note_times(
+        self, output: SchedulerOutput, touched: list[Request], start: float, now: float
+    ) -> None:
+        first = [self.requests[row.request_id] for row in output.requests]
+        for request in (*first, *touched):
+            if request.times.first_scheduled is None:
+                request.times.first_scheduled = start
+        for request in touched:
+            request.times.token_times.append(now)
+            if request.is_finished:
+                self._close(request, now)
+
+    def _report_ended(self) -> list[StepOutput]:
+        """Requests that scheduling itself ended (no block left for the last one running)."""
+        ended = [r for r in self.requests.values() if r.is_finished]
+        for request in ended:
+            self._close(request, self.clock())
+        return [StepOutput(r.request_id, (), r.finish_reason, r.stop_reason) for r in ended]
+
+    def _close(self, request: Request, now: float) -> None:
+        request.times.finished = now
+        del self.requests[request.request_id]
+
+    def run(self) -> None:
+        """Step until nothing is left to do."""
+        while self.has_unfinished_requests():
+            self.step()
+
+    # ---- traces
+
+    def start_trace(self, *, real_clock: bool = False, **options: object) -> None:
+        """Record from now on; `options` go to `Recorder` (meta, measure)."""
+        self._recorder = Recorder(
+            self.scheduler, clock=self.clock if real_clock else None, **options
+        )
+
+    def stop_trace(self) -> Trace:
+        """Stop recording and return what was recorded. Raises RuntimeError if nothing was."""
+        if self._recorder is None:
+            raise RuntimeError("no trace is being recorded; call start_trace() first")
+        recorder, self._recorder = self._recorder, None
+        recorder.detach()
+        return recorder.trace()

@@ -1,0 +1,389 @@
+"""Text in, text out: a tokenizer and stop strings around an engine.
+
+    LLM("tiny").generate("...", SamplingParams(max_tokens=8))
+
+Requests of several calls share one engine; each call steps it until its own are done.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from kvlab import tiny
+from kvlab.core.block_pool import BlockPool
+from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
+from kvlab.core.metrics import RequestTimes
+from kvlab.core.request import FinishReason, Request, SamplingParams
+from kvlab.core.scheduler import Scheduler, SchedulerConfig
+from kvlab.core.trace import Trace
+from kvlab.engine import LLMEngine
+from kvlab.tensors.checkpoint import load_model
+from kvlab.tensors.identity import configuration_of
+from kvlab.tensors.kv_cache import PagedCache
+from kvlab.tensors.model import Decoder
+from kvlab.tensors.runner import ModelRunner
+from kvlab.tensors.tokenizer import TextStream, Tokenizer
+
+Prompt = str | Sequence[int]
+DEFAULT_CACHE_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class CompletionOutput:
+    """One continuation. finish_reason: "stop", "length", "abort" or "capacity"."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    stop_reason: int | str | None
+    logprobs: tuple[dict[int, float], ...] | None
+    times: RequestTimes = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """A prompt and its continuations. num_cached_tokens: prompt positions from the prefix cache.
+
+    notice: what a reader should know before trusting the text (words the model never learned).
+    """
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: tuple[int, ...]
+    outputs: tuple[CompletionOutput, ...]
+    num_cached_tokens: int
+    notice: str | None = None
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """What one step added to a stream: certain new text, new token ids, and the end if it came."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class _Sink:
+    """One continuation on its way: its request, its text so far, deltas not yet handed out."""
+
+    def __init__(self, request: Request, tokenizer: Tokenizer | None) -> None:
+        self.request = request
+        self.stream = TextStream(tokenizer, request.sampling_params.stop) if tokenizer else None
+        self.deltas: list[TextDelta] = []
+        self.done = False
+
+    def push(self, token_ids: Sequence[int]) -> str | None:
+        """Take new tokens; returns the stop string they completed."""
+        text = "".join(self.stream.push(t) for t in token_ids) if self.stream else ""
+        self.deltas.append(TextDelta(text, tuple(token_ids), None, self.request.sample_index))
+        return self.stream.stopped_by if self.stream else None
+
+    def end(self) -> None:
+        held = self.stream.finish() if self.stream else ""
+        if self.stream and self.stream.stopped_by is not None:
+            self.request.finish_reason, self.request.stop_reason = (
+                FinishReason.STOP,
+                self.stream.stopped_by,
+            )
+        reason = self.request.finish_reason.value
+        self.deltas.append(TextDelta(held, (), reason, self.request.sample_index))
+        self.done = True
+
+    def output(self) -> CompletionOutput:
+        r = self.request
+        text = self.stream.text if self.stream else ""
+        logprobs = tuple(r.output_logprobs) if r.sampling_params.logprobs is not None else None
+        reason = r.finish_reason.value if r.finish_reason else None
+        return CompletionOutput(
+            r.sample_index,
+            text,
+            tuple(r.output_token_ids),
+            reason,
+            r.stop_reason,
+            logprobs,
+            r.times,
+        )
+
+
+class LLM:
+    """A model with its engine.
+
+    model: "tiny" (ships with kvlab), a folder in Hugging Face layout, or a `Decoder`.
+    num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
+    dtype computes, cache_dtype is stored (None: the same). device None: CUDA if there is one.
+    Raises ValueError for arguments that do not fit, naming the value.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Decoder = "tiny",
+        *,
+        block_size: int = 16,
+        num_blocks: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        cache_dtype: torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        max_model_len: int | None = None,
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 2048,
+        enable_chunked_prefill: bool = True,
+        enable_prefix_caching: bool = True,
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.name, self.tokenizer, self.model = _load(model, dtype, self.device)
+        config = self.model.config
+        length = _checked_length(max_model_len, config.max_model_len)
+        stored = cache_dtype or self.model.dtype
+        blocks = num_blocks or _default_blocks(
+            config.bytes_per_position(stored.itemsize), block_size, length
+        )
+        self.cache = PagedCache(config, blocks, block_size, stored, self.device)
+        manager = KVCacheManager(
+            BlockPool(blocks),
+            block_size,
+            enable_prefix_caching=enable_prefix_caching,
+            configuration=configuration_of(self.model, self.cache)
+            if enable_prefix_caching
+            else None,
+        )
+        limits = SchedulerConfig(
+            max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length
+        )
+        self.runner = ModelRunner(self.model, self.cache)
+        self.engine = LLMEngine(
+            Scheduler(manager, limits), self.runner, clock, config.eos_token_ids, seed
+        )
+        self._sinks: dict[str, _Sink] = {}
+
+    def __repr__(self) -> str:
+        return f"LLM({self.name!r}, {self.model.num_parameters:,} parameters, {self.cache.num_blocks} blocks of {self.cache.block_size})"
+
+    # ---- generating
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        cache_salt: str | None = None,
+    ) -> list[RequestOutput]:
+        """Run prompts to their end, together. Returns one output a prompt, in order.
+
+        prompts: a text, a list of token ids, or a list of either; sampling_params: one for all
+        or one each. Interrupted or refused, it leaves no request behind.
+        """
+        several = _as_list(prompts)
+        params = _one_each(sampling_params, len(several))
+        groups: list[list[_Sink]] = []
+        try:
+            for prompt, p in zip(several, params, strict=True):
+                groups.append(self._submit(prompt, p, None, cache_salt))
+            while not all(sink.done for group in groups for sink in group):
+                self._pump()
+        finally:
+            self._leave(sink for group in groups for sink in group)
+        return [self._output(prompt, group) for prompt, group in zip(several, groups, strict=True)]
+
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        cache_salt: str | None = None,
+    ) -> Iterator[TextDelta]:
+        """Yield text as it becomes certain. Leaving the loop early aborts the request."""
+        sinks = self._submit(prompt, sampling_params, request_id, cache_salt)
+        return self._drain(sinks)
+
+    def _drain(self, sinks: list[_Sink]) -> Iterator[TextDelta]:
+        try:
+            while True:
+                for sink in sinks:
+                    while sink.deltas:
+                        yield sink.deltas.pop(0)
+                if all(sink.done for sink in sinks):
+                    return
+                self._pump()
+        finally:
+            self._leave(sinks)
+
+    def abort(self, request_id: str) -> bool:
+        """End a request and its continuations. False if none of them is unfinished."""
+        mine = [
+            s
+            for s in self._sinks.values()
+            if request_id in (s.request.request_id, s.request.parent_id)
+        ]
+        ended = [self.engine.abort(s.request.request_id) for s in mine]
+        for sink in mine:
+            self._close(sink)
+        return any(ended)
+
+    # ---- requests on their way
+
+    def _submit(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None,
+        request_id: str | None,
+        salt: str | None,
+    ) -> list[_Sink]:
+        ids = self.encode(prompt)
+        params = params or SamplingParams()
+        if params.stop and self.tokenizer is None:
+            raise ValueError(
+                f"stop strings {params.stop!r} need a tokenizer; use stop_token_ids "
+                "with a model given as a Decoder"
+            )
+        requests = self.engine.add_request(ids, params, request_id=request_id, cache_salt=salt)
+        sinks = [_Sink(r, self.tokenizer) for r in requests]
+        self._sinks.update({s.request.request_id: s for s in sinks})
+        return sinks
+
+    def _pump(self) -> None:
+        """One step of the engine; every request's new tokens go to its own sink."""
+        for out in self.engine.step():
+            sink = self._sinks.get(out.request_id)
+            if sink is None:
+                continue
+            stop = sink.push(out.new_token_ids)
+            if stop is not None:
+                self.engine.finish(out.request_id, FinishReason.STOP, stop)
+            if sink.request.is_finished:
+                self._close(sink)
+
+    def _close(self, sink: _Sink) -> None:
+        if not sink.done:
+            sink.end()
+            self._sinks.pop(sink.request.request_id, None)
+
+    def _leave(self, sinks: Sequence[_Sink] | Iterator[_Sink]) -> None:
+        for sink in sinks:
+            if not sink.done:
+                self.engine.abort(sink.request.request_id)
+                self._close(sink)
+
+    def _output(self, prompt: Prompt, group: list[_Sink]) -> RequestOutput:
+        leader = group[0].request
+        return RequestOutput(
+            leader.request_id,
+            prompt if isinstance(prompt, str) else None,
+            tuple(leader.prompt_token_ids),
+            tuple(sink.output() for sink in group),
+            leader.num_cached_tokens,
+            self.notice(prompt),
+        )
+
+    # ---- text
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt; ids are checked against the vocabulary."""
+        if isinstance(prompt, str):
+            if self.tokenizer is None:
+                raise ValueError(
+                    "a model given as a Decoder has no tokenizer; give token ids instead of text"
+                )
+            return self.tokenizer.encode(prompt)
+        size = self.model.config.vocab_size
+        for token in prompt:
+            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
+                raise ValueError(
+                    f"prompt token {token!r} is not an id of this vocabulary (0 to {size - 1})"
+                )
+        return list(prompt)
+
+    def notice(self, prompt: Prompt) -> str | None:
+        """For the tiny model: which words of the prompt it never learned, and what to do."""
+        return tiny.notice(prompt) if self.name == "tiny" and isinstance(prompt, str) else None
+
+    # ---- traces
+
+    def start_trace(self, *, real_clock: bool = False, attention_layer: int | None = None) -> None:
+        """Record every event from now on. attention_layer: keep that layer's weights as well."""
+        cache, config = self.cache, self.model.config
+        meta = {
+            "model": self.name,
+            "num_layers": config.num_layers,
+            "num_kv_heads": config.num_kv_heads,
+            "num_query_heads": config.num_query_heads,
+            "head_dim": config.head_dim,
+            "bytes_per_value": cache.key_cache.itemsize,
+            "bytes_per_position": cache.bytes_per_position,
+        }
+        self.runner.watch_layer = attention_layer
+        self.engine.start_trace(real_clock=real_clock, meta=meta, probe=self._probe)
+
+    def _probe(self, request: Request) -> dict[str, object]:
+        """What the tensors hold for a request: bytes, and attention weights if they are watched."""
+        table = self.engine.scheduler.manager.block_table(request.request_id)
+        found: dict[str, object] = {
+            "nbytes": self.cache.stored_nbytes(table, request.num_computed_tokens)
+        }
+        if self.runner.watch_layer is not None:
+            weights = self.runner.watched[request.request_id]
+            found["attention"] = [[round(w, 4) for w in head] for head in weights.tolist()]
+        return found
+
+    def stop_trace(self) -> Trace:
+        """Stop recording. The trace's `vocab` names the tokens that occur in it."""
+        self.runner.watch_layer = None
+        trace = self.engine.stop_trace()
+        last = list(trace.frames())[-1].state
+        used = sorted({t for r in last["requests"].values() for t in r["token_ids"]})
+        vocab = {str(t): self.tokenizer.token_text(t) for t in used} if self.tokenizer else {}
+        return Trace({**trace.meta, "vocab": vocab}, trace.initial, trace.events)
+
+
+def _load(
+    model: str | Path | Decoder, dtype: torch.dtype, device: torch.device
+) -> tuple[str, Tokenizer | None, Decoder]:
+    if isinstance(model, Decoder):
+        return "decoder", None, model.to(device=device, dtype=dtype)
+    if model == "tiny":
+        return "tiny", Tokenizer(tiny.FOLDER), load_model(tiny.FOLDER, dtype, device)
+    folder = Path(model)
+    if not folder.is_dir():
+        raise ValueError(f"model {str(model)!r} is neither 'tiny' nor a folder")
+    return folder.name, Tokenizer(folder), load_model(folder, dtype, device)
+
+
+def _checked_length(asked: int | None, longest: int) -> int:
+    if asked is None:
+        return longest
+    if not 1 <= asked <= longest:
+        raise ValueError(f"max_model_len is {asked}; this model's positions allow 1 to {longest}")
+    return asked
+
+
+def _default_blocks(bytes_per_position: int, block_size: int, length: int) -> int:
+    return max(
+        1,
+        min(4 * cdiv(length, block_size), DEFAULT_CACHE_BYTES // (bytes_per_position * block_size)),
+    )
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]
+    return list(prompts)
+
+
+def _one_each(
+    params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise ValueError(
+            f"{count} prompts and {len(params)} sampling_params; give one for all or one each"
+        )
+    return list(params)

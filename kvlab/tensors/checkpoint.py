@@ -1,0 +1,206 @@
+"""A decoder from a Hugging Face folder: config.json and one or several safetensors files.
+
+Everything is checked before a model is built: either the whole checkpoint is there and fits, or
+an error names the file, the key, what was found and what was expected. Nothing in a checkpoint is
+ever executed: pickle files are refused.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from kvlab.tensors.config import ModelConfig, config_from_hf
+from kvlab.tensors.model import Decoder
+
+
+class CheckpointError(ValueError):
+    """The folder does not hold a complete, fitting checkpoint."""
+
+
+def load_config(folder: str | Path) -> ModelConfig:
+    """Read config.json. Raises CheckpointError if it is missing or not supported."""
+    path = Path(folder) / "config.json"
+    try:
+        return config_from_hf(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; give a folder in Hugging Face layout") from None
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path} is not valid JSON: {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(str(error)) from error
+
+
+def load_model(
+    folder: str | Path, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
+) -> Decoder:
+    """Load a decoder ready for inference. Raises CheckpointError; nothing is half-loaded."""
+    config = load_config(folder)
+    files = _weight_files(Path(folder))
+    wanted = _wanted(config)
+    found = _find_tensors(files, wanted, config)
+    with torch.device("meta"):
+        model = Decoder(config)
+    state = {}
+    for name, sources in _fused(config).items():
+        parts = [_read(found[source], source, dtype, device) for source in sources]
+        state[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
+    _tie(config, found, state, dtype, device)
+    model.load_state_dict(state, strict=True, assign=True)
+    if config.tie_word_embeddings:
+        model.lm_head.weight = model.embed_tokens.weight
+    model.register_buffer("inv_freq", Decoder.inv_freq_of(config).to(device), persistent=False)
+    return model.eval().requires_grad_(False)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted(
+                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            )
+        except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+            raise CheckpointError(f"{index} is not a weight index: {error}") from None
+        if outside := [n for n in names if Path(n).name != n]:
+            raise CheckpointError(
+                f"{index} names {outside[0]!r}, which is not a file name inside the folder"
+            )
+        files = [folder / n for n in names]
+    else:
+        files = [folder / "model.safetensors"]
+    for path in files:
+        if not path.is_file():
+            pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(
+                p.name for p in folder.glob("*.pt*")
+            )
+            more = (
+                (
+                    f"; {pickles[0]} is a pickle file, which is not read here: convert it "
+                    "to safetensors"
+                )
+                if pickles
+                else ""
+            )
+            raise CheckpointError(f"{path} is missing{more}")
+    return files
+
+
+def _wanted(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of each tensor in the checkpoint, the head apart."""
+    c, d = config, config.head_dim
+    shapes = {
+        "model.embed_tokens.weight": (c.vocab_size, c.hidden_size),
+        "model.norm.weight": (c.hidden_size,),
+    }
+    for i in range(c.num_layers):
+        attn, mlp = f"model.layers.{i}.self_attn", f"model.layers.{i}.mlp"
+        for name, heads in (("q", c.num_query_heads), ("k", c.num_kv_heads), ("v", c.num_kv_heads)):
+            shapes[f"{attn}.{name}_proj.weight"] = (heads * d, c.hidden_size)
+            if c.qkv_bias:
+                shapes[f"{attn}.{name}_proj.bias"] = (heads * d,)
+        shapes[f"{attn}.o_proj.weight"] = (c.hidden_size, c.num_query_heads * d)
+        if c.o_bias:
+            shapes[f"{attn}.o_proj.bias"] = (c.hidden_size,)
+        if c.qk_norm:
+            shapes[f"{attn}.q_norm.weight"] = shapes[f"{attn}.k_norm.weight"] = (d,)
+        for name, shape in (
+            ("gate", (c.intermediate_size, c.hidden_size)),
+            ("up", (c.intermediate_size, c.hidden_size)),
+            ("down", (c.hidden_size, c.intermediate_size)),
+        ):
+            shapes[f"{mlp}.{name}_proj.weight"] = shape
+            if c.mlp_bias:
+                shapes[f"{mlp}.{name}_proj.bias"] = shape[:1]
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"model.layers.{i}.{name}.weight"] = (c.hidden_size,)
+    return shapes
+
+
+def _fused(config: ModelConfig) -> dict[str, list[str]]:
+    """Our parameter -> the checkpoint's tensors it is made of, stacked by rows."""
+    fused: dict[str, list[str]] = {}
+    for name in _wanted(config):
+        ours = name.removeprefix("model.")
+        for whole, parts in (
+            ("qkv_proj", ("q_proj", "k_proj", "v_proj")),
+            ("gate_up_proj", ("gate_proj", "up_proj")),
+        ):
+            for part in parts:
+                ours = ours.replace(f".{part}.", f".{whole}.")
+        fused.setdefault(ours, []).append(name)
+    return fused
+
+
+def _find_tensors(
+    files: list[Path], wanted: dict[str, tuple[int, ...]], config: ModelConfig
+) -> dict[str, Path]:
+    """Which file holds each tensor; all shapes are checked here, before anything is loaded."""
+    found: dict[str, Path] = {}
+    head = {"lm_head.weight": (config.vocab_size, config.hidden_size)}
+    for path in files:
+        try:
+            with safe_open(path, framework="pt") as handle:
+                for name in handle.keys():  # noqa: SIM118 - not a dict
+                    found[name] = path
+                    expected = (wanted | head).get(name)
+                    shape = tuple(handle.get_slice(name).get_shape())
+                    if expected is not None and shape != expected:
+                        raise CheckpointError(
+                            f"{path}: {name} has shape {list(shape)}, expected {list(expected)}"
+                        )
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read as safetensors (truncated or damaged?): {error}"
+            ) from None
+    if missing := [name for name in wanted if name not in found]:
+        raise CheckpointError(
+            f"{files[0].parent}: {missing[0]} is missing, expected shape "
+            f"{list(wanted[missing[0]])} ({len(missing)} of {len(wanted)} tensors are "
+            "missing)"
+        )
+    ignored = ("rotary_emb.inv_freq",)
+    if extra := [n for n in found if n not in wanted and n not in head and not n.endswith(ignored)]:
+        raise CheckpointError(
+            f"{found[extra[0]]}: {extra[0]} has no place in a {config.architecture} of "
+            "this configuration"
+        )
+    return found
+
+
+def _tie(
+    config: ModelConfig,
+    found: dict[str, Path],
+    state: dict[str, Tensor],
+    dtype: torch.dtype,
+    device: str | torch.device,
+) -> None:
+    """The output head: its own tensor, or the embedding's if they are tied."""
+    has_head = "lm_head.weight" in found
+    if not has_head and not config.tie_word_embeddings:
+        raise CheckpointError(
+            "lm_head.weight is missing although tie_word_embeddings is false; set it "
+            "to true if the head is the embedding model.embed_tokens.weight"
+        )
+    head = (
+        _read(found["lm_head.weight"], "lm_head.weight", dtype, device)
+        if has_head
+        else state["embed_tokens.weight"]
+    )
+    if (
+        config.tie_word_embeddings
+        and has_head
+        and not torch.equal(head, state["embed_tokens.weight"])
+    ):
+        raise CheckpointError(
+            "tie_word_embeddings is true, yet lm_head.weight differs from "
+            "model.embed_tokens.weight; set it to false to use the head"
+        )
+    state["lm_head.weight"] = state["embed_tokens.weight"] if config.tie_word_embeddings else head
+
+
+def _read(path: Path, name: str, dtype: torch.dtype, device: str | torch.device) -> Tensor:
+    with safe_open(path, framework="pt", device=str(device)) as handle:
+        return handle.get_tensor(name).to(dtype)

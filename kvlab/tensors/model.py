@@ -1,0 +1,148 @@
+"""The Llama-family decoder: RMSNorm, rotary positions, grouped query heads, SwiGLU.
+
+Tokens of all requests of a step stand in one flat list of N rows; only attention knows which
+rows belong together. It is handed in as `attention`, so the same layers run over a paged cache,
+a contiguous one, or none.
+"""
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kvlab.tensors.config import ModelConfig
+from kvlab.tensors.rope import cos_sin, inverse_frequencies, rotate
+
+
+class Attention(Protocol):
+    """Stores a layer's new keys and values, then lets each query read what it may see."""
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """query [N, num_query_heads, head_dim]; key, value [N, num_kv_heads, head_dim].
+        Returns [N, num_query_heads, head_dim]."""
+        ...
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+class SelfAttention(nn.Module):
+    """Projections around the attention that is handed in. qkv_proj is q, k and v in one matrix."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.layer, self.head_dim = layer, config.head_dim
+        self.num_query_heads, self.num_kv_heads = config.num_query_heads, config.num_kv_heads
+        heads = config.num_query_heads + 2 * config.num_kv_heads
+        self.qkv_proj = nn.Linear(config.hidden_size, heads * config.head_dim, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(
+            config.num_query_heads * config.head_dim, config.hidden_size, bias=config.o_bias
+        )
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        n, hq, hkv = x.shape[0], self.num_query_heads, self.num_kv_heads
+        heads = self.qkv_proj(x).view(n, hq + 2 * hkv, self.head_dim)  # [N, Hq + 2 Hkv, d]
+        query_key, value = heads[:, : hq + hkv], heads[:, hq + hkv :]
+        if self.q_norm is not None:
+            query_key = torch.cat(
+                (self.q_norm(query_key[:, :hq]), self.k_norm(query_key[:, hq:])), dim=1
+            )
+        query_key = rotate(query_key, cos, sin)
+        mixed = attention(self.layer, query_key[:, :hq], query_key[:, hq:], value)
+        return self.o_proj(mixed.reshape(n, hq * self.head_dim))
+
+
+class MLP(nn.Module):
+    """SwiGLU: down(silu(gate(x)) * up(x)). gate_up_proj is gate and up in one matrix."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_up_proj = nn.Linear(
+            config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias
+        )
+        self.down_proj = nn.Linear(
+            config.intermediate_size, config.hidden_size, bias=config.mlp_bias
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate) * up)
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = SelfAttention(config, layer)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attention)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Decoder(nn.Module):
+    """input_ids, positions -> hidden states -> logits."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tie_word_embeddings:
+            self.lm_head.weight = self.embed_tokens.weight
+        self.register_buffer("inv_freq", self.inv_freq_of(config), persistent=False)
+
+    @staticmethod
+    def inv_freq_of(config: ModelConfig) -> Tensor:
+        return inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+
+    @classmethod
+    def random(cls, config: ModelConfig, seed: int = 0) -> "Decoder":
+        """A decoder of any shape with seeded weights: for shapes and costs, not for answers."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = cls(config)
+            for parameter in model.parameters():
+                if parameter.dim() == 2:
+                    nn.init.normal_(parameter, std=0.8 * parameter.shape[1] ** -0.5)
+        return model.eval().requires_grad_(False)
+
+    @property
+    def device(self) -> torch.device:
+        return self.embed_tokens.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.embed_tokens.weight.dtype
+
+    @property
+    def num_parameters(self) -> int:
+        """Tied weights are counted once."""
+        return sum(p.numel() for p in self.parameters())
+
+    def forward(self, input_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
+        """input_ids, positions: [N] integers. Returns hidden states after the last norm, [N, D]."""
+        assert input_ids.shape == positions.shape and input_ids.dim() == 1
+        x = self.embed_tokens(input_ids)  # [N, D]
+        cos, sin = cos_sin(positions, self.inv_freq, x.dtype)  # [N, 1, d]
+        for layer in self.layers:
+            x = layer(x, cos, sin, attention)
+        return self.norm(x)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """hidden [R, D] -> logits [R, V]: scores, not probabilities."""
+        return self.lm_head(hidden)

@@ -1,0 +1,150 @@
+"""Attention over the paged cache, fast: which way is taken depends on the work.
+
+The formula is that of tensors/attention.py. Two facts decide the speed on a CPU: copying K/V out
+of the pool costs as much as reading them, so buffers are allocated once; and the query heads of
+a group are packed into the query length, so K/V are read once a group instead of once a head.
+Kernels for GPUs have their place in `paged_attention`, beside the torch path.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kvlab.tensors.input_batch import InputBatch
+from kvlab.tensors.kv_cache import PagedCache
+
+GATHER_TOGETHER = (
+    1 << 19
+)  # values: below, one gather for the whole batch is faster than one a request
+QUERY_TILE = 512  # rows of a prompt that attend at once; bounds the mask
+
+
+class PagedAttention:
+    """The model's attention over a `PagedCache` for one step after another.
+
+    Call `begin(batch)` before each step. Buffers live as long as this object.
+    """
+
+    def __init__(self, cache: PagedCache, dtype: torch.dtype) -> None:
+        """dtype: the arithmetic's; the cache keeps its own."""
+        self.cache, self.dtype = cache, dtype
+        self._buffers: dict[tuple[str, torch.dtype], Tensor] = {}
+
+    def begin(self, batch: InputBatch) -> None:
+        """Work out once a step what all layers share: slots to read, masks, which way to go."""
+        self.batch = batch
+        heads, size = self.cache.config.num_kv_heads, self.cache.config.head_dim
+        padded = len(batch.seq_lens) * max(batch.seq_lens) * heads * size
+        self._together = batch.is_pure_decode and padded <= GATHER_TOGETHER
+        if self._together:
+            self._slots, self._mask = _padded_slots(batch, self.dtype)
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Writes K/V of the new positions, then each query reads its whole past. Shapes: model.py."""
+        self.cache.write(layer, key, value, self.batch.slot_mapping)
+        if self._together:
+            return self._decode_together(layer, query)
+        return self._one_by_one(layer, query)
+
+    def _decode_together(self, layer: int, query: Tensor) -> Tensor:
+        """All requests in one padded rectangle; padding is masked and reads a written slot."""
+        requests = len(self.batch.seq_lens)
+        keys, values = (
+            self._gather(name, cache[layer].flatten(0, 1), self._slots)
+            .unflatten(0, (requests, -1))
+            .transpose(1, 2)
+            for name, cache in (("key", self.cache.key_cache), ("value", self.cache.value_cache))
+        )  # [R, Hkv, T, d]
+        packed = query.view(requests, keys.shape[1], -1, query.shape[-1])  # [R, Hkv, G, d]
+        mask = None if self._mask is None else self._mask.expand(-1, -1, packed.shape[2], -1)
+        return F.scaled_dot_product_attention(packed, keys, values, attn_mask=mask).reshape(
+            query.shape
+        )
+
+    def _one_by_one(self, layer: int, query: Tensor) -> Tensor:
+        """Request by request, whole blocks copied into the buffer, cut at the real length."""
+        batch, out, row = self.batch, torch.empty_like(query), 0
+        size = batch.block_size
+        for i, (n, length) in enumerate(zip(batch.query_lens, batch.seq_lens, strict=True)):
+            blocks = batch.block_table[i, : -(-length // size)]
+            keys, values = (
+                self._gather(name, cache[layer].flatten(1, 2), blocks)
+                .unflatten(1, (size, -1))
+                .flatten(0, 1)[:length]
+                .transpose(0, 1)
+                for name, cache in (
+                    ("key", self.cache.key_cache),
+                    ("value", self.cache.value_cache),
+                )
+            )  # [Hkv, length, d]
+            attend = _decode_one if n == 1 else _prefill_one
+            out[row : row + n] = attend(query[row : row + n], keys, values)
+            row += n
+        return out
+
+    def _gather(self, name: str, source: Tensor, index: Tensor) -> Tensor:
+        """source[index] in the computing dtype, written into a buffer that is kept."""
+        shape = (index.shape[0], *source.shape[1:])
+        gathered = torch.index_select(source, 0, index, out=self._buffer(name, shape, source.dtype))
+        if source.dtype == self.dtype:
+            return gathered
+        return self._buffer(name, shape, self.dtype).copy_(gathered)
+
+    def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        count, kept = math.prod(shape), self._buffers.get((name, dtype))
+        if kept is None or kept.numel() < count:
+            kept = torch.empty(count * 2, dtype=dtype, device=self.cache.key_cache.device)
+            self._buffers[name, dtype] = kept
+        return kept[:count].view(shape)
+
+
+def _padded_slots(batch: InputBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Slots of all requests' positions, padded to the longest, [R * T]; and what to add to scores.
+
+    A padded place points at the request's own first slot, which is written: whatever lies in
+    unwritten slots (it may be NaN) is never read.
+    """
+    longest, device = max(batch.seq_lens), batch.block_table.device
+    offsets = torch.arange(batch.block_size, device=device)
+    slots = (batch.block_table[:, :, None] * batch.block_size + offsets).flatten(1)[
+        :, :longest
+    ]  # [R, T]
+    if min(batch.seq_lens) == longest:
+        return slots.reshape(-1), None
+    lens = torch.tensor(batch.seq_lens, device=device)
+    padding = torch.arange(longest, device=device) >= lens[:, None]
+    slots = torch.where(padding, slots[:, :1], slots)
+    mask = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(
+        padding, float("-inf")
+    )
+    return slots.reshape(-1), mask[:, None, None, :]
+
+
+def _decode_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """query [1, Hq, d]; keys, values [Hkv, T, d]: the group's heads are packed as query rows."""
+    packed = query.view(1, keys.shape[0], -1, query.shape[-1])  # [1, Hkv, G, d]
+    return F.scaled_dot_product_attention(packed, keys[None], values[None]).reshape(query.shape)
+
+
+def _prefill_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """query [n, Hq, d], the last n of T positions. Tiles of queries read only keys up to their last.
+
+    The heads of a group are laid out as a batch over the same K/V (a stride of 0, no copy).
+    """
+    n, total = query.shape[0], keys.shape[1]
+    grouped = query.unflatten(1, (keys.shape[0], -1)).permute(2, 1, 0, 3)  # [G, Hkv, n, d]
+    tiles = []
+    for start in range(0, n, QUERY_TILE):
+        rows = grouped[:, :, start : start + QUERY_TILE]
+        end = total - n + start + rows.shape[2]
+        k, v = (x[None, :, :end].expand(grouped.shape[0], -1, -1, -1) for x in (keys, values))
+        if rows.shape[2] == end:  # nothing before this tile: plain causal attention
+            tiles.append(F.scaled_dot_product_attention(rows, k, v, is_causal=True))
+            continue
+        mask = torch.ones(rows.shape[2], end, dtype=torch.bool, device=query.device).tril(
+            end - rows.shape[2]
+        )
+        tiles.append(F.scaled_dot_product_attention(rows, k, v, attn_mask=mask))
+    return torch.cat(tiles, dim=2).permute(2, 1, 0, 3).reshape(query.shape)

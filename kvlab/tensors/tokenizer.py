@@ -1,0 +1,91 @@
+"""Text to token ids and back, through the tokenizer.json of the model's folder."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer as _Tokenizer
+from tokenizers.decoders import DecodeStream
+
+
+class Tokenizer:
+    """A thin view of the `tokenizers` library. Raises ValueError if the file cannot be read."""
+
+    def __init__(self, folder: str | Path) -> None:
+        path = Path(folder) / "tokenizer.json"
+        if not path.is_file():
+            raise ValueError(
+                f"{path} is missing; give a folder with a tokenizer.json, or token ids "
+                "instead of text"
+            )
+        try:
+            self.backend = _Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exceptions
+            raise ValueError(f"{path} cannot be read: {error}") from None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids, with the special tokens that the tokenizer itself adds."""
+        return self.backend.encode(text).ids
+
+    def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
+        return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+    def token_text(self, token_id: int) -> str:
+        """One token as it would stand in a text, special tokens by name."""
+        text = self.decode([token_id], skip_special_tokens=False)
+        return text if "\ufffd" not in text else (self.backend.id_to_token(token_id) or text)
+
+
+class TextStream:
+    """Turns an output's tokens into text as they come, and finds stop strings.
+
+    Text is held back while it may still become part of a stop string, or while its last
+    character is not complete (one character can take several tokens).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+        self._tokenizer, self._stop = tokenizer, tuple(stop)
+        self._decoder = DecodeStream(skip_special_tokens=True)
+        self._token_ids: list[int] = []
+        self._given = 0
+        self.text = ""  # decoded so far; cut at the stop string once one is found
+        self.stopped_by: str | None = None
+
+    def push(self, token_id: int) -> str:
+        """Add a token; returns the text that is now certain. Empty once stopped."""
+        if self.stopped_by is not None:
+            return ""
+        self._token_ids.append(token_id)
+        new = self._decoder.step(self._tokenizer.backend, token_id) or ""
+        return self._add(new)
+
+    def finish(self) -> str:
+        """No more tokens: returns what was held back."""
+        if self.stopped_by is None:
+            whole = self._tokenizer.decode(self._token_ids)
+            if whole.startswith(self.text):  # bytes of an unfinished character
+                self._add(whole[len(self.text) :])
+        held, self._given = self.text[self._given :], len(self.text)
+        return held
+
+    def _add(self, new: str) -> str:
+        begin = max(0, len(self.text) - max(map(len, self._stop), default=1) + 1)
+        self.text += new
+        found = [(self.text.find(s, begin), i) for i, s in enumerate(self._stop)]
+        found = [hit for hit in found if hit[0] >= 0]
+        if found:
+            at, which = min(found)
+            self.text, self.stopped_by = self.text[:at], self._stop[which]
+        certain = len(self.text) if found else len(self.text) - self._possible_start()
+        certain = max(certain, self._given)
+        out, self._given = self.text[self._given : certain], certain
+        return out
+
+    def _possible_start(self) -> int:
+        """Length of the longest end of the text that begins a stop string."""
+        longest = 0
+        for stop in self._stop:
+            for n in range(min(len(stop) - 1, len(self.text)), longest, -1):
+                if self.text.endswith(stop[:n]):
+                    longest = n
+                    break
+        return longest

@@ -1,0 +1,24 @@
+"""Settings for all tests: seeded hypothesis, one torch thread, small builders."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "kvlab",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "soak", parent=settings.get_profile("kvlab"), max_examples=2000, derandomize=False
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kvlab"))
+
+
+def pytest_configure(config) -> None:
+    try:
+        import torch
+    except ImportError:  # bookkeeping is tested without torch too
+        return
+    torch.set_num_threads(1)
