@@ -58,6 +58,7 @@ class LLMEngine:
         self.requests: dict[str, Request] = {}  # not yet finished and reported
         self._random = random.Random(seed)
         self._recorder: Recorder | None = None
+        self._unreported: list[StepOutput] = []
         self._counter = 0
 
     # ---- requests
@@ -122,7 +123,8 @@ class LLMEngine:
         return True
 
     def has_unfinished_requests(self) -> bool:
-        return self.scheduler.has_unfinished_requests()
+        """Whether a step has something to do or to report."""
+        return self.scheduler.has_unfinished_requests() or bool(self._unreported)
 
     # ---- steps
 
@@ -130,9 +132,9 @@ class LLMEngine:
         """One step. An exception of the runner undoes the step and is raised on; the engine
         stays usable and loses no request."""
         output = self.scheduler.schedule()
-        ended = self._report_ended()
+        self._note_ended()
         if not output.requests:
-            return ended
+            return self._take_unreported()
         start = self.clock()
         try:
             sampled = self.runner.execute(output)
@@ -141,7 +143,7 @@ class LLMEngine:
             raise
         touched = self.scheduler.update_from_output(output, sampled)
         self._note_times(output, touched, start, self.clock())
-        return ended + [
+        return self._take_unreported() + [
             StepOutput(r.request_id, (r.output_token_ids[-1],), r.finish_reason, r.stop_reason)
             for r in touched
         ]
@@ -158,12 +160,20 @@ class LLMEngine:
             if request.is_finished:
                 self._close(request, now)
 
-    def _report_ended(self) -> list[StepOutput]:
-        """Requests that scheduling itself ended (no block left for the last one running)."""
-        ended = [r for r in self.requests.values() if r.is_finished]
-        for request in ended:
+    def _note_ended(self) -> None:
+        """Requests that scheduling itself ended (no block left for the last one running).
+
+        They are kept until a step returns: a step that fails must not swallow them.
+        """
+        for request in [r for r in self.requests.values() if r.is_finished]:
             self._close(request, self.clock())
-        return [StepOutput(r.request_id, (), r.finish_reason, r.stop_reason) for r in ended]
+            self._unreported.append(
+                StepOutput(request.request_id, (), request.finish_reason, request.stop_reason)
+            )
+
+    def _take_unreported(self) -> list[StepOutput]:
+        taken, self._unreported = self._unreported, []
+        return taken
 
     def _close(self, request: Request, now: float) -> None:
         request.times.finished = now

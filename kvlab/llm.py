@@ -164,7 +164,8 @@ class LLM:
         self._sinks: dict[str, _Sink] = {}
 
     def __repr__(self) -> str:
-        return f"LLM({self.name!r}, {self.model.num_parameters:,} parameters, {self.cache.num_blocks} blocks of {self.cache.block_size})"
+        blocks = f"{self.cache.num_blocks} blocks of {self.cache.block_size}"
+        return f"LLM({self.name!r}, {self.model.num_parameters:,} parameters, {blocks})"
 
     # ---- generating
 

@@ -76,7 +76,7 @@ def hash_block_tokens(
 
 
 def extra_keys_of(adapter: str | None, cache_salt: str | None, block_index: int) -> ExtraKeys:
-    """The adapter stands in every block's identity; the salt in the first (the chain carries it on)."""
+    """The adapter is in every block's identity, the salt in the first (the chain carries it)."""
     keys = (("adapter", adapter),) if adapter is not None else ()
     if block_index == 0 and cache_salt is not None:
         keys += (("salt", cache_salt),)

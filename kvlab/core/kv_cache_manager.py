@@ -137,7 +137,8 @@ class KVCacheManager:
         """
         if num_new_tokens < 1:
             raise ValueError(
-                f"request {request.request_id!r}: slots for {num_new_tokens} tokens; give at least 1"
+                f"request {request.request_id!r}: slots for {num_new_tokens} tokens; "
+                "give at least 1"
             )
         if self.blocks_needed(request, num_new_tokens, hits) > self.pool.num_free_blocks:
             return None

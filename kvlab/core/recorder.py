@@ -71,8 +71,8 @@ class Recorder:
 
     def state(self) -> State:
         """requests: counts and block table; blocks (those used so far): ref_cnt, identity, filled
-        slots, tier; free: the queue, next to be taken first; bytes: payload and reserved, if a position's
-        size is known (`bytes_per_position` in meta).
+        slots, tier; free: the queue, next to be taken first; bytes: payload and reserved,
+        if a position's size is known (`bytes_per_position` in meta).
         """
         filled = self._filled_slots()
         everyone = self.manager.pool.blocks.values()

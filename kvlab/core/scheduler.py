@@ -194,7 +194,7 @@ class Scheduler:
         return SchedulerOutput(self.step_index, rows, self.manager.step_copies())
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
-        """Running requests, those with one pending position first. Returns budget left, preempted."""
+        """Running requests, decodes first. Returns budget left and whether one was preempted."""
         preempted = False
         order = sorted(self.running, key=_decode_first)
         for request in order:
@@ -294,7 +294,7 @@ class Scheduler:
     def update_from_output(
         self, output: SchedulerOutput, sampled: Mapping[str, SampledToken]
     ) -> list[Request]:
-        """Record what the step computed, then what it selected. Returns requests with new output."""
+        """Record what the step computed, then what it selected. Returns those with new output."""
         self.manager.commit_step()
         for row in output.requests:
             request, _ = self._in_step[row.request_id]

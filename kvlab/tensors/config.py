@@ -61,13 +61,9 @@ class ModelConfig:
                 )
         if self.num_query_heads % self.num_kv_heads:
             raise ValueError(
-                (
-                    f"model configuration: {self.num_query_heads} query heads cannot be "
-                    "shared out over "
-                )(
-                    f"{self.num_kv_heads} KV heads; num_attention_heads must be a multiple "
-                    "of num_key_value_heads"
-                )
+                f"model configuration: {self.num_query_heads} query heads cannot be shared out "
+                f"over {self.num_kv_heads} KV heads; num_attention_heads must be a multiple of "
+                "num_key_value_heads"
             )
         if self.head_dim % 2:
             raise ValueError(

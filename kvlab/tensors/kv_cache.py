@@ -5,11 +5,14 @@
 (section 21.5). In both the stored dtype is apart from the dtype that computes.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from kvlab.tensors.attention import attend_masked, causal_mask
 from kvlab.tensors.config import ModelConfig
+from kvlab.tensors.model import Decoder
 
 
 class PagedCache:
@@ -141,3 +144,24 @@ class ContiguousAttention:
         keys, values = cache.keys[layer].to(query.dtype), cache.values[layer].to(query.dtype)
         out = attend_masked(query, keys, values, self.mask)
         return out.transpose(1, 2).flatten(0, 1)
+
+
+@torch.no_grad()
+def contiguous_forward(
+    model: Decoder, input_ids: Tensor, cache: ContiguousCache, lengths: Sequence[int] | None = None
+) -> Tensor:
+    """One pass over new tokens of every request; the cache grows by their width.
+
+    input_ids: [B, t], padded at the right; lengths: real tokens of each row (None: all of them).
+    Positions count real tokens: padding never shifts them. Returns logits [B, t, V]; rows of
+    padding mean nothing.
+    """
+    batch, width = input_ids.shape
+    assert batch == cache.batch
+    lens = torch.tensor(lengths or [width] * batch, device=input_ids.device)[:, None]
+    offsets = torch.arange(width, device=input_ids.device)[None]
+    past = cache.valid.sum(dim=1, keepdim=True)
+    cache.valid = torch.cat((cache.valid, offsets < lens), dim=1)
+    attention = ContiguousAttention(cache, width)
+    hidden = model(input_ids.flatten(), (past + offsets).flatten(), attention)
+    return model.compute_logits(hidden).unflatten(0, (batch, width))

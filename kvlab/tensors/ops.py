@@ -42,7 +42,7 @@ class PagedAttention:
             self._slots, self._mask = _padded_slots(batch, self.dtype)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Writes K/V of the new positions, then each query reads its whole past. Shapes: model.py."""
+        """Write K/V of the new positions, then let each query read its past. Shapes: model.py."""
         self.cache.write(layer, key, value, self.batch.slot_mapping)
         if self._together:
             return self._decode_together(layer, query)
@@ -129,7 +129,7 @@ def _decode_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def _prefill_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """query [n, Hq, d], the last n of T positions. Tiles of queries read only keys up to their last.
+    """query [n, Hq, d], the last n of T positions. A tile of queries reads keys up to its last.
 
     The heads of a group are laid out as a batch over the same K/V (a stride of 0, no copy).
     """
@@ -148,3 +148,10 @@ def _prefill_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         )
         tiles.append(F.scaled_dot_product_attention(rows, k, v, attn_mask=mask))
     return torch.cat(tiles, dim=2).permute(2, 1, 0, 3).reshape(query.shape)
+
+
+class NoCache:
+    """The model's attention with nothing kept: every pass is given the whole sequence again."""
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return _prefill_one(query, key.transpose(0, 1), value.transpose(0, 1))

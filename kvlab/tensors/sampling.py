@@ -67,7 +67,7 @@ def sample(logits: Tensor, requests: Sequence[Request]) -> list[SampledToken]:
 
 
 def _logprobs(logits: Tensor, token: int, count: int | None) -> dict[int, float] | None:
-    """Log-probabilities before temperature and filters: the selected token's and the `count` largest."""
+    """Before temperature and filters: the selected token's and the `count` largest."""
     if count is None:
         return None
     logprobs = torch.log_softmax(

@@ -7,11 +7,15 @@ It knows about 700 words, one token each. Any other word falls into bytes that i
 import difflib
 import functools
 import json
-import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FOLDER = Path(__file__).parent
-PUNCTUATION = frozenset(".,?")
+PUNCTUATION = ".,?"
+BYTES = range(5, 261)  # token ids of single bytes; all but the punctuation are untrained
 
 
 def prompt(notes: str, question: str, rules: str = "Answer in one short sentence.") -> str:
@@ -33,11 +37,31 @@ def words() -> tuple[str, ...]:
     return tuple(sorted(token[1:] for token in vocab if token[0] == "\u0120" and len(token) > 1))
 
 
+@functools.cache
+def _tokenizer() -> "Tokenizer":
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
+
+
 def unknown_words(text: str) -> list[str]:
-    """Words and signs of a text that the model never learned, in order, each once."""
-    parts = re.findall(r"[^\W_]+|[^\w\s]|_", re.sub(r"<\|\w+\|>", " ", text))
-    known = frozenset(words()) | PUNCTUATION
-    return list(dict.fromkeys(part for part in parts if part not in known))
+    """Pieces of a text that the model never learned, in order, each once.
+
+    They are what the tokenizer turns into single bytes, full stop, comma and question mark apart:
+    words outside its vocabulary, other signs, line breaks, doubled spaces, words without a space.
+    """
+    encoding = _tokenizer().encode(text)
+    learned = {_tokenizer().token_to_id(sign) for sign in PUNCTUATION}
+    spans: list[list[int]] = []
+    for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+        if token not in BYTES or token in learned:
+            continue
+        if spans and start <= spans[-1][1]:
+            spans[-1][1] = max(end, spans[-1][1])
+        else:
+            spans.append([start, end])
+    pieces = (text[start:end] for start, end in spans)
+    return list(dict.fromkeys(piece.strip() or piece for piece in pieces))
 
 
 def notice(text: str) -> str | None:
@@ -45,7 +69,16 @@ def notice(text: str) -> str | None:
     unknown = unknown_words(text)
     if not unknown:
         return None
-    near = {w: difflib.get_close_matches(w, words(), n=1, cutoff=0.6) for w in unknown[:5]}
-    hints = ", ".join(f"{w!r} (try {m[0]!r})" if m else repr(w) for w, m in near.items())
+    hints = []
+    for word in unknown[:5]:
+        near = difflib.get_close_matches(word[:40], words(), n=1, cutoff=0.6)
+        shown = repr(word if len(word) <= 20 else word[:20] + "…")
+        if word in words():
+            hints.append(f"{shown} (put one space before it)")
+        else:
+            hints.append(f"{shown} (try {near[0]!r})" if near else shown)
     more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-    return f"The tiny model never learned {hints}{more}; do not trust the answer. kvlab.tiny.words() lists the {len(words())} words it knows."
+    return (
+        f"The tiny model never learned {', '.join(hints)}{more}; do not trust the answer. "
+        f"kvlab.tiny.words() lists the {len(words())} words it knows."
+    )

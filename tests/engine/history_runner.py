@@ -2,8 +2,8 @@
 
 Each slot stores a fingerprint of the history (all tokens up to its position) that was "computed"
 there. A pass reads every earlier position through the block table and fails if one holds anything
-else. The next token is a function of the history alone, so outputs must not depend on batching, chunks,
-preemption or prefix hits.
+else. The next token is a function of the history alone, so outputs must not depend on batching,
+chunks, preemption or prefix hits.
 """
 
 import hashlib

@@ -1,0 +1,231 @@
+"""The tiny model reads facts from its notes; a lost or foreign block shows in its answers."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kvlab import tiny
+from kvlab.core.request import SamplingParams
+from kvlab.llm import LLM
+from kvlab.tiny import corpus
+from kvlab.tiny import evaluate as tiny_evaluate
+from kvlab.tiny.corpus import Case, cases, other_request
+
+
+@pytest.fixture(scope="module")
+def llm() -> LLM:
+    return LLM("tiny", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Case]:
+    """Eight cases with six facts, the question in a turn of its own."""
+    return cases(8, 6, seed=6, in_question=0)
+
+
+ADA = "Ada likes soup."
+EXAMPLE = Case(
+    prompt=tiny.prompt(f"Ben likes cake. {ADA}", "What does Ada like?"),
+    answer=ADA,
+    statement=ADA,
+    question="What does Ada like?",
+    subject="Ada",
+    value="soup",
+    notes=f"Ben likes cake. {ADA}",
+)
+
+# ---- words and layout
+
+
+def test_a_prompt_has_one_id_for_each_word_sign_and_tag(llm: LLM) -> None:
+    ids = llm.encode(tiny.prompt(ADA, "What does Ada like?", rules=""))
+    assert [llm.tokenizer.token_text(i).strip() for i in ids] == [
+        *("<|endoftext|>", "<|system|>", "Ada", "likes", "soup", ".", "<|end|>"),
+        *("<|user|>", "What", "does", "Ada", "like", "?", "<|end|>", "<|assistant|>"),
+    ]
+
+
+def test_without_notes_and_rules_there_is_no_system_turn() -> None:
+    bare = "<|endoftext|><|user|> What does Ada like?<|end|><|assistant|>"
+    assert tiny.prompt("", "What does Ada like?", rules="") == bare
+    assert tiny.as_prompt("What does Ada like?") == bare
+    assert tiny.as_prompt(bare) == bare
+
+
+def test_every_listed_word_is_one_token(llm: LLM) -> None:
+    assert len(tiny.words()) == 697
+    assert list(tiny.words()) == sorted(set(tiny.words()))
+    assert len(llm.encode(" ".join(tiny.words()))) == 697
+
+
+def test_an_unknown_word_is_noticed_and_a_near_one_offered(llm: LLM) -> None:
+    assert tiny.unknown_words("Ada likes soups. Soups!") == ["soups", "Soups!"]
+    assert "'soups' (try 'soup')" in tiny.notice("Ada likes soups.")
+    (output,) = llm.generate(tiny.prompt("Ada likes soups.", "What does Ada like?"))
+    assert "'soups' (try 'soup')" in output.notice
+
+
+def test_known_words_and_tags_bring_no_notice() -> None:
+    assert tiny.notice(EXAMPLE.prompt) is None
+    assert tiny.notice("") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<script>alert('x')</script>", "\x00\x1b[31m", "\U0001f600 {0} %s", "<|", "z" * 5000],
+    ids=["markup", "control", "format", "half a tag", "long"],
+)
+def test_hostile_text_is_noticed_and_answered_without_an_error(llm: LLM, text: str) -> None:
+    prompt = tiny.prompt(text[:200], "What does Ada like?")
+    (output,) = llm.generate(prompt, SamplingParams(max_tokens=4))
+    assert output.notice.startswith("The tiny model never learned ")
+    assert "\x00" not in output.notice and "\x1b" not in output.notice
+    assert tiny.notice(text) is not None
+
+
+# ---- cases
+
+
+def test_a_case_is_the_same_each_time_and_for_each_count() -> None:
+    (case,) = cases(1, 2, seed=0, num_sentences=1, num_rules=(1, 1), in_question=0)
+    rule, story = "Use only the notes and nothing else.", "One hot day Edith went to the kitchen."
+    notes = f"The mirror costs 68 coins. George plays hockey. {story}"
+    assert case == Case(
+        prompt=tiny.prompt(notes, "How much is the mirror?", rule),
+        answer="The mirror costs 68 coins.",
+        statement="The mirror costs 68 coins.",
+        question="How much is the mirror?",
+        subject="mirror",
+        value="68",
+        notes=notes,
+    )
+    assert cases(3, 4, seed=7) == cases(5, 4, seed=7)[:3]
+    assert cases(3, 4, seed=7) != cases(3, 4, seed=8)
+
+
+def test_held_out_pairs_are_those_the_training_left_out() -> None:
+    assert [v for v in corpus.FOODS if corpus.is_held_out("Edith", v)] == ["soup", "tomatoes"]
+
+
+@pytest.mark.parametrize("gap", [0, 100])
+def test_cases_are_in_the_models_language_and_hold_their_fact_once(llm: LLM, gap: int) -> None:
+    for case in cases(20, 8, seed=3, gap=gap, reworded=0.5):
+        assert corpus.is_held_out(case.subject, case.value)
+        assert case.notes in case.prompt and case.prompt.count(case.statement) == 1
+        assert tiny.unknown_words(case.prompt) == []
+        assert len(llm.encode(case.prompt)) == corpus.num_tokens(case.prompt)
+        between = case.prompt.split(case.notes)[1].split(case.question)[0]
+        assert corpus.num_tokens(between) >= gap
+
+
+def test_another_request_differs_in_one_token(llm: LLM) -> None:
+    for case in cases(20, 6, seed=3, reworded=0.5):
+        other = other_request(case)
+        pairs = zip(llm.encode(case.prompt), llm.encode(other.prompt), strict=True)
+        (changed,) = [pair for pair in pairs if pair[0] != pair[1]]
+        assert llm.tokenizer.decode(changed).split() == [case.value, other.value]
+        assert other == other_request(case)
+    with pytest.raises(ValueError, match="no fact of RELATIONS"):
+        other_request(Case("Ada sings.", "", "Ada sings.", "Why?", "Ada", "sings", ""))
+
+
+def test_counts_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_facts is 0; give 1 to 64"):
+        cases(1, 0, seed=0)
+    with pytest.raises(ValueError, match="gap is -1"):
+        cases(1, 1, seed=0, gap=-1)
+
+
+def test_the_corpus_needs_the_standard_library_alone() -> None:
+    code = "import sys, kvlab.tiny.corpus; print({'torch', 'numpy', 'tokenizers'} & {*sys.modules})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+# ---- answers
+
+
+def test_the_answer_is_the_fact_in_the_notes(llm: LLM) -> None:
+    assert tiny_evaluate.answer(llm, EXAMPLE) == "Ada likes soup."
+
+
+@pytest.mark.parametrize(("count", "num_facts", "gap"), [(12, 4, 0), (4, 6, 300)])
+def test_every_answer_is_right(llm: LLM, count: int, num_facts: int, gap: int) -> None:
+    several = cases(count, num_facts, seed=1, gap=gap)
+    outputs = llm.generate([case.prompt for case in several], SamplingParams(max_tokens=24))
+    assert [o.outputs[0].text.strip() for o in outputs] == [case.answer for case in several]
+    assert {o.outputs[0].finish_reason for o in outputs} == {"stop"}
+
+
+def test_the_command_prints_both_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--cases", "1"])
+    tiny_evaluate.main()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[3][:4] == ["4", "facts", "1", "1"]
+    assert rows[-1] == ["the", "fact's", "blocks", "exchanged", "1", "0", "1"]
+
+
+# ---- damaged blocks
+
+
+def test_where_a_fact_lies() -> None:
+    """
+    block 0: <|endoftext|> <|system|> Answer in     block 2: cake . Ada likes
+    block 1: one short sentence . -> then Ben likes block 3: soup . <|end|> <|user|>
+    """
+    llm = LLM("tiny", block_size=4, device="cpu")
+    assert tiny_evaluate.fact_positions(llm, EXAMPLE) == range(12, 16)
+    assert tiny_evaluate.fact_blocks(llm, EXAMPLE) == [3]
+    assert tiny_evaluate.context_length(llm, EXAMPLE) == 18
+
+
+def test_the_fact_gone_the_answer_changes(llm: LLM, asked: list[Case]) -> None:
+    masked = [tiny_evaluate.answer_without_block(llm, case) for case in asked]
+    zeroed = [tiny_evaluate.answer_with_zeroed_block(llm, case) for case in asked]
+    right = [case.answer for case in asked]
+    assert sum(said != case for said, case in zip(masked, right, strict=True)) >= 7
+    assert sum(said != case for said, case in zip(zeroed, right, strict=True)) >= 7
+
+
+def test_another_block_gone_the_answer_stays(llm: LLM, asked: list[Case]) -> None:
+    for case in asked:
+        block = tiny_evaluate.unrelated_block(llm, case)
+        assert tiny_evaluate.answer_without_block(llm, case, [block]) == case.answer
+
+
+def test_nothing_gone_the_answer_is_the_engines(llm: LLM) -> None:
+    for case in cases(4, 6, seed=2, in_question=1):  # the notes stand in the question's turn
+        said = tiny_evaluate.answer_without_block(llm, case, [])
+        assert said == tiny_evaluate.answer(llm, case) == case.answer
+        assert tiny_evaluate.answer_with_zeroed_block(llm, case, []) == case.answer
+
+
+def test_another_requests_block_gives_its_answer(llm: LLM, asked: list[Case]) -> None:
+    said = [tiny_evaluate.answer_with_other_block(llm, case) for case in asked]
+    assert said == [other_request(case).answer for case in asked]
+
+
+def test_changed_blocks_are_never_found_again(llm: LLM, asked: list[Case]) -> None:
+    for case in asked[:2]:
+        tiny_evaluate.answer_with_other_block(llm, case)
+        tiny_evaluate.answer_with_zeroed_block(llm, case)
+        assert tiny_evaluate.answer(llm, case) == case.answer
+    llm.engine.scheduler.check_invariants()
+    assert llm.engine.scheduler.manager.pool.num_free_blocks == llm.cache.num_blocks
+
+
+def test_a_busy_engine_and_a_misplaced_fact_are_refused(llm: LLM) -> None:
+    config = llm.engine.scheduler.config
+    (request,) = llm.engine.add_request([1, 2, 3])
+    with pytest.raises(RuntimeError, match="unfinished requests"):
+        tiny_evaluate.answer_with_zeroed_block(llm, EXAMPLE)
+    llm.engine.abort(request.request_id)
+    with pytest.raises(ValueError, match="does not stand in the prompt"):
+        tiny_evaluate.answer_without_block(llm, Case("no", "x", "y", "z", "s", "v", "n"))
+    with pytest.raises(ValueError, match=r"this fact lies in blocks \[0\]"):
+        tiny_evaluate.answer_with_other_block(llm, EXAMPLE, cases(1, 6, 6, in_question=0)[0])
+    assert llm.engine.scheduler.config is config
+    assert not llm.engine.has_unfinished_requests()
