@@ -6,7 +6,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "LLM": "kvlab.llm",
-    "RequestOutput": "kvlab.llm",
+    "RequestOutput": "kvlab.outputs",
     "LLMEngine": "kvlab.engine",
     "SamplingParams": "kvlab.core.request",
     "Request": "kvlab.core.request",

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from kvlab.core.recorder import Recorder
 from kvlab.core.request import FinishReason, Request, SamplingParams
-from kvlab.core.scheduler import SampledToken, Scheduler, SchedulerOutput
+from kvlab.core.scheduler import Scheduler
+from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
 from kvlab.core.trace import Trace
 
 

@@ -6,8 +6,7 @@ Requests of several calls share one engine; each call steps it until its own are
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -15,100 +14,20 @@ import torch
 from kvlab import tiny
 from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
-from kvlab.core.metrics import RequestTimes
 from kvlab.core.request import FinishReason, Request, SamplingParams
 from kvlab.core.scheduler import Scheduler, SchedulerConfig
 from kvlab.core.trace import Trace
 from kvlab.engine import LLMEngine
+from kvlab.outputs import RequestOutput, Sink, TextDeltas
 from kvlab.tensors.checkpoint import load_model
 from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.runner import ModelRunner
-from kvlab.tensors.tokenizer import TextStream, Tokenizer
+from kvlab.tensors.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 DEFAULT_CACHE_BYTES = 512 * 2**20
-
-
-@dataclass(frozen=True)
-class CompletionOutput:
-    """One continuation. finish_reason: "stop", "length", "abort" or "capacity"."""
-
-    index: int
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str | None
-    stop_reason: int | str | None
-    logprobs: tuple[dict[int, float], ...] | None
-    times: RequestTimes = field(repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class RequestOutput:
-    """A prompt and its continuations. num_cached_tokens: prompt positions from the prefix cache.
-
-    notice: what a reader should know before trusting the text (words the model never learned).
-    """
-
-    request_id: str
-    prompt: str | None
-    prompt_token_ids: tuple[int, ...]
-    outputs: tuple[CompletionOutput, ...]
-    num_cached_tokens: int
-    notice: str | None = None
-
-
-@dataclass(frozen=True)
-class TextDelta:
-    """What one step added to a stream: certain new text, new token ids, and the end if it came."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str | None = None
-    index: int = 0
-
-
-class _Sink:
-    """One continuation on its way: its request, its text so far, deltas not yet handed out."""
-
-    def __init__(self, request: Request, tokenizer: Tokenizer | None) -> None:
-        self.request = request
-        self.stream = TextStream(tokenizer, request.sampling_params.stop) if tokenizer else None
-        self.deltas: list[TextDelta] = []
-        self.done = False
-
-    def push(self, token_ids: Sequence[int]) -> str | None:
-        """Take new tokens; returns the stop string they completed."""
-        text = "".join(self.stream.push(t) for t in token_ids) if self.stream else ""
-        self.deltas.append(TextDelta(text, tuple(token_ids), None, self.request.sample_index))
-        return self.stream.stopped_by if self.stream else None
-
-    def end(self) -> None:
-        held = self.stream.finish() if self.stream else ""
-        if self.stream and self.stream.stopped_by is not None:
-            self.request.finish_reason, self.request.stop_reason = (
-                FinishReason.STOP,
-                self.stream.stopped_by,
-            )
-        reason = self.request.finish_reason.value
-        self.deltas.append(TextDelta(held, (), reason, self.request.sample_index))
-        self.done = True
-
-    def output(self) -> CompletionOutput:
-        r = self.request
-        text = self.stream.text if self.stream else ""
-        logprobs = tuple(r.output_logprobs) if r.sampling_params.logprobs is not None else None
-        reason = r.finish_reason.value if r.finish_reason else None
-        return CompletionOutput(
-            r.sample_index,
-            text,
-            tuple(r.output_token_ids),
-            reason,
-            r.stop_reason,
-            logprobs,
-            r.times,
-        )
 
 
 class LLM:
@@ -142,12 +61,12 @@ class LLM:
         config = self.model.config
         length = _checked_length(max_model_len, config.max_model_len)
         stored = cache_dtype or self.model.dtype
-        blocks = num_blocks or _default_blocks(
-            config.bytes_per_position(stored.itemsize), block_size, length
-        )
-        self.cache = PagedCache(config, blocks, block_size, stored, self.device)
+        if num_blocks is None:
+            size = config.bytes_per_position(stored.itemsize) * block_size
+            num_blocks = _default_blocks(size, block_size, length)
+        self.cache = PagedCache(config, num_blocks, block_size, stored, self.device)
         manager = KVCacheManager(
-            BlockPool(blocks),
+            BlockPool(num_blocks),
             block_size,
             enable_prefix_caching=enable_prefix_caching,
             configuration=configuration_of(self.model, self.cache)
@@ -161,7 +80,7 @@ class LLM:
         self.engine = LLMEngine(
             Scheduler(manager, limits), self.runner, clock, config.eos_token_ids, seed
         )
-        self._sinks: dict[str, _Sink] = {}
+        self._sinks: dict[str, Sink] = {}
 
     def __repr__(self) -> str:
         blocks = f"{self.cache.num_blocks} blocks of {self.cache.block_size}"
@@ -183,7 +102,7 @@ class LLM:
         """
         several = _as_list(prompts)
         params = _one_each(sampling_params, len(several))
-        groups: list[list[_Sink]] = []
+        groups: list[list[Sink]] = []
         try:
             for prompt, p in zip(several, params, strict=True):
                 groups.append(self._submit(prompt, p, None, cache_salt))
@@ -200,22 +119,10 @@ class LLM:
         *,
         request_id: str | None = None,
         cache_salt: str | None = None,
-    ) -> Iterator[TextDelta]:
-        """Yield text as it becomes certain. Leaving the loop early aborts the request."""
+    ) -> TextDeltas:
+        """Text as it becomes certain. Closed or dropped early, the request is aborted."""
         sinks = self._submit(prompt, sampling_params, request_id, cache_salt)
-        return self._drain(sinks)
-
-    def _drain(self, sinks: list[_Sink]) -> Iterator[TextDelta]:
-        try:
-            while True:
-                for sink in sinks:
-                    while sink.deltas:
-                        yield sink.deltas.pop(0)
-                if all(sink.done for sink in sinks):
-                    return
-                self._pump()
-        finally:
-            self._leave(sinks)
+        return TextDeltas(sinks, self._pump, self._leave)
 
     def abort(self, request_id: str) -> bool:
         """End a request and its continuations. False if none of them is unfinished."""
@@ -237,7 +144,7 @@ class LLM:
         params: SamplingParams | None,
         request_id: str | None,
         salt: str | None,
-    ) -> list[_Sink]:
+    ) -> list[Sink]:
         ids = self.encode(prompt)
         params = params or SamplingParams()
         if params.stop and self.tokenizer is None:
@@ -246,7 +153,7 @@ class LLM:
                 "with a model given as a Decoder"
             )
         requests = self.engine.add_request(ids, params, request_id=request_id, cache_salt=salt)
-        sinks = [_Sink(r, self.tokenizer) for r in requests]
+        sinks = [Sink(r, self.tokenizer) for r in requests]
         self._sinks.update({s.request.request_id: s for s in sinks})
         return sinks
 
@@ -262,18 +169,18 @@ class LLM:
             if sink.request.is_finished:
                 self._close(sink)
 
-    def _close(self, sink: _Sink) -> None:
+    def _close(self, sink: Sink) -> None:
         if not sink.done:
             sink.end()
             self._sinks.pop(sink.request.request_id, None)
 
-    def _leave(self, sinks: Sequence[_Sink] | Iterator[_Sink]) -> None:
+    def _leave(self, sinks: Iterable[Sink]) -> None:
         for sink in sinks:
             if not sink.done:
                 self.engine.abort(sink.request.request_id)
                 self._close(sink)
 
-    def _output(self, prompt: Prompt, group: list[_Sink]) -> RequestOutput:
+    def _output(self, prompt: Prompt, group: list[Sink]) -> RequestOutput:
         leader = group[0].request
         return RequestOutput(
             leader.request_id,
@@ -365,11 +272,10 @@ def _checked_length(asked: int | None, longest: int) -> int:
     return asked
 
 
-def _default_blocks(bytes_per_position: int, block_size: int, length: int) -> int:
-    return max(
-        1,
-        min(4 * cdiv(length, block_size), DEFAULT_CACHE_BYTES // (bytes_per_position * block_size)),
-    )
+def _default_blocks(block_bytes: int, block_size: int, length: int) -> int:
+    if block_size < 1:
+        raise ValueError(f"block_size is {block_size!r}; give an integer of at least 1")
+    return max(1, min(4 * cdiv(length, block_size), DEFAULT_CACHE_BYTES // block_bytes))
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

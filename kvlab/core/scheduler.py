@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kvlab.core.kv_cache_manager import BlockCopy, KVCacheManager, cdiv
+from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
 from kvlab.core.request import FinishReason, Request, RequestStatus
+from kvlab.core.scheduler_output import SampledToken, ScheduledRequest, SchedulerOutput
 
 
 @dataclass(frozen=True)
@@ -38,52 +39,6 @@ class SchedulerConfig:
                 raise ValueError(
                     f"SchedulerConfig: {name} is {value!r}; give an integer of at least 1"
                 )
-
-
-@dataclass(frozen=True)
-class ScheduledRequest:
-    """One row of a step: compute positions [start, start + len(token_ids)) of a request.
-
-    samplers: the requests that select an output from the row's last logits. None for a chunk
-    that ends before the last known token; several where a prompt has n continuations.
-    """
-
-    request_id: str
-    start: int
-    token_ids: Sequence[int]
-    block_ids: Sequence[int]
-    samplers: tuple[Request, ...]
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.token_ids)
-
-
-@dataclass(frozen=True)
-class SchedulerOutput:
-    """The only message from bookkeeping to tensors.
-
-    Order within a step: `blocks_to_load` from another tier, `blocks_to_copy` (copy-on-write),
-    the model pass over `requests`, `blocks_to_store` to another tier.
-    """
-
-    step: int
-    requests: tuple[ScheduledRequest, ...]
-    blocks_to_copy: tuple[BlockCopy, ...] = ()
-    blocks_to_load: tuple[BlockCopy, ...] = ()
-    blocks_to_store: tuple[BlockCopy, ...] = ()
-
-    @property
-    def num_scheduled_tokens(self) -> int:
-        return sum(len(r.token_ids) for r in self.requests)
-
-
-@dataclass(frozen=True)
-class SampledToken:
-    """An output selected by the runner. logprobs: token id -> log-probability, where asked for."""
-
-    token_id: int
-    logprobs: Mapping[int, float] | None = None
 
 
 def _decode_first(request: Request) -> tuple[bool, int]:

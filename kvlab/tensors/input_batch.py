@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvlab.core.scheduler import ScheduledRequest
+from kvlab.core.scheduler_output import ScheduledRequest
 
 
 @dataclass(frozen=True)

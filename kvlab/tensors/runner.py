@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from kvlab.core.scheduler import SampledToken, SchedulerOutput
+from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
 from kvlab.tensors.attention import attention_weights, causal_mask
 from kvlab.tensors.block_copy import copy_blocks
 from kvlab.tensors.input_batch import InputBatch, build_input_batch

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kvlab.core.request import Request, SamplingParams
-from kvlab.core.scheduler import SampledToken
+from kvlab.core.scheduler_output import SampledToken
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

@@ -60,12 +60,13 @@ class TextStream:
 
     def finish(self) -> str:
         """No more tokens: returns what was held back."""
+        before = self._given
         if self.stopped_by is None:
             whole = self._tokenizer.decode(self._token_ids)
             if whole.startswith(self.text):  # bytes of an unfinished character
                 self._add(whole[len(self.text) :])
-        held, self._given = self.text[self._given :], len(self.text)
-        return held
+        self._given = len(self.text)
+        return self.text[before:]
 
     def _add(self, new: str) -> str:
         begin = max(0, len(self.text) - max(map(len, self._stop), default=1) + 1)

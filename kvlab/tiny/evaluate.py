@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from kvlab.core.request import SamplingParams
-from kvlab.llm import LLM, CompletionOutput
+from kvlab.llm import LLM
+from kvlab.outputs import CompletionOutput
 from kvlab.tensors.kv_cache import ContiguousAttention, ContiguousCache
 from kvlab.tiny.corpus import Case, cases, other_request
 

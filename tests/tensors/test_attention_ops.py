@@ -4,7 +4,7 @@ import pytest
 import torch
 from builders import CONFIG
 
-from kvlab.core.scheduler import ScheduledRequest
+from kvlab.core.scheduler_output import ScheduledRequest
 from kvlab.tensors import ops
 from kvlab.tensors.attention import attention_weights, causal_mask, paged_attention_spec
 from kvlab.tensors.config import ModelConfig

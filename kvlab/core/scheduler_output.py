@@ -1,0 +1,53 @@
+"""The messages between bookkeeping and tensors: what to compute, and what was selected."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kvlab.core.kv_cache_manager import BlockCopy
+from kvlab.core.request import Request
+
+
+@dataclass(frozen=True)
+class ScheduledRequest:
+    """One row of a step: compute positions [start, start + len(token_ids)) of a request.
+
+    samplers: the requests that select an output from the row's last logits. None for a chunk
+    that ends before the last known token; several where a prompt has n continuations.
+    """
+
+    request_id: str
+    start: int
+    token_ids: Sequence[int]
+    block_ids: Sequence[int]
+    samplers: tuple[Request, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True)
+class SchedulerOutput:
+    """The only message from bookkeeping to tensors.
+
+    Order within a step: `blocks_to_load` from another tier, `blocks_to_copy` (copy-on-write),
+    the model pass over `requests`, `blocks_to_store` to another tier.
+    """
+
+    step: int
+    requests: tuple[ScheduledRequest, ...]
+    blocks_to_copy: tuple[BlockCopy, ...] = ()
+    blocks_to_load: tuple[BlockCopy, ...] = ()
+    blocks_to_store: tuple[BlockCopy, ...] = ()
+
+    @property
+    def num_scheduled_tokens(self) -> int:
+        return sum(len(r.token_ids) for r in self.requests)
+
+
+@dataclass(frozen=True)
+class SampledToken:
+    """An output selected by the runner. logprobs: token id -> log-probability, where asked for."""
+
+    token_id: int
+    logprobs: Mapping[int, float] | None = None

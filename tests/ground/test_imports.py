@@ -1,0 +1,67 @@
+"""Which part of the house may import what, looked at in fresh interpreters."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "triton", "numpy", "tokenizers", "safetensors", "transformers"}
+JUPYTER = {"IPython", "ipywidgets", "anywidget", "jupyterlab", "plotly", "matplotlib"}
+CORE = [
+    "block_pool",
+    "hashing",
+    "kv_cache_manager",
+    "metrics",
+    "recorder",
+    "request",
+    "scheduler",
+    "trace",
+]
+
+
+def modules_after(statement):
+    code = (
+        f"import sys; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.split()}
+
+
+def test_core_needs_the_standard_library_alone():
+    loaded = modules_after("import " + ", ".join(f"kvlab.core.{name}" for name in CORE))
+    assert loaded - set(sys.stdlib_module_names) == {"kvlab"}
+
+
+def test_the_list_of_core_modules_is_complete():
+    import pkgutil
+
+    import kvlab.core
+
+    assert [m.name for m in pkgutil.iter_modules(kvlab.core.__path__)] == CORE
+
+
+def test_the_engine_needs_no_torch():
+    loaded = modules_after("import kvlab.engine")
+    assert loaded - set(sys.stdlib_module_names) == {"kvlab"}
+
+
+@pytest.mark.parametrize(
+    "statement", ["import kvlab", "from kvlab import SamplingParams, LLMEngine, Trace"]
+)
+def test_names_load_when_they_are_used(statement):
+    assert not modules_after(statement) & (HEAVY | JUPYTER)
+
+
+def test_a_whole_generation_needs_no_jupyter_package_and_no_transformers():
+    loaded = modules_after("import kvlab; kvlab.LLM('tiny').generate([0, 2, 3])")
+    assert "torch" in loaded
+    assert not loaded & (JUPYTER | {"transformers"})
+
+
+def test_every_promised_name_is_there():
+    import kvlab
+
+    for name in kvlab.__all__:
+        assert getattr(kvlab, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = kvlab.no_such_name
