@@ -126,14 +126,12 @@ class LLM:
 
     def abort(self, request_id: str) -> bool:
         """End a request and its continuations. False if none of them is unfinished."""
-        mine = [
-            s
-            for s in self._sinks.values()
-            if request_id in (s.request.request_id, s.request.parent_id)
-        ]
-        ended = [self.engine.abort(s.request.request_id) for s in mine]
-        for sink in mine:
-            self._close(sink)
+        requests = list(self.engine.requests.values())
+        mine = [r.request_id for r in requests if request_id in (r.request_id, r.parent_id)]
+        ended = [self.engine.abort(name) for name in mine]
+        for name in mine:
+            if name in self._sinks:
+                self._close(self._sinks[name])
         return any(ended)
 
     # ---- requests on their way

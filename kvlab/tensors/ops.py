@@ -32,6 +32,11 @@ class PagedAttention:
         self.cache, self.dtype = cache, dtype
         self._buffers: dict[tuple[str, torch.dtype], Tensor] = {}
 
+    @property
+    def buffer_nbytes(self) -> int:
+        """Bytes of the buffers that K/V are gathered into."""
+        return sum(buffer.nbytes for buffer in self._buffers.values())
+
     def begin(self, batch: InputBatch) -> None:
         """Work out once a step what all layers share: slots to read, masks, which way to go."""
         self.batch = batch

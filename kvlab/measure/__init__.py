@@ -1,0 +1,1 @@
+"""Measuring: what this machine does with kvlab and beside other engines."""

@@ -1,0 +1,470 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: tags,slideshow,-all
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 21.6 Processed positions, selected outputs, and cache growth
+#
+# **A prompt of five tokens has just produced its first output. How many positions are in the cache?**
+#
+# 30 minutes · any laptop, no GPU, no network · builds on 21.1
+#
+# After this section you can
+#
+# - tell a *selected* token from a *processed* position, and say which of the two grows the cache;
+# - compute the bytes of a cache at any moment, and check the number against real tensors;
+# - say what a cache saves, what it does not save, and what the payload leaves out.
+
+# %% tags=["setup"]
+import sys
+
+if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
+    import subprocess
+
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+
+import inspect
+import statistics
+import time
+
+import torch
+
+from kvlab import LLM, ContiguousCache, Decoder, ModelConfig, PagedCache, SamplingParams, tiny
+from kvlab.tensors.kv_cache import contiguous_forward
+from kvlab.tensors.ops import NoCache
+from kvlab.tensors.sampling import probabilities
+from kvlab.widgets import cache_growth, growth_editor
+
+_ = torch.set_num_threads(1)  # one thread: times are steadier, and the model is small
+
+# %% [markdown]
+# ## A real model fills a real cache
+#
+# kvlab ships a trained model of 0.9 million parameters. It reads notes and answers one question
+# about them. The next cell serves one request and records every event on the way.
+
+# %%
+llm = LLM("tiny", block_size=4, num_blocks=32, enable_prefix_caching=False)
+prompt = tiny.prompt("Ada likes soup. The key is red.", "What does Ada like?", rules="")
+
+llm.start_trace(attention_layer=0)
+(answer,) = llm.generate(prompt, SamplingParams(max_tokens=8))
+trace = llm.stop_trace()
+
+print("prompt tokens:", len(answer.prompt_token_ids))
+print("output tokens:", len(answer.outputs[0].token_ids))
+print("answer:       ", answer.outputs[0].text.strip())
+
+# %% [markdown]
+# Step through the run. Use the buttons, drag the slider, or click the view and press
+# <kbd>←</kbd> <kbd>→</kbd> <kbd>Home</kbd> <kbd>End</kbd>; <kbd>Space</kbd> plays.
+#
+# Each column is a position, each row the keys (K) or values (V) of one layer. A token that has been
+# selected stands in a dashed column: the text has it, the cache does not.
+
+# %%
+cache_growth(trace)
+
+# %% [markdown]
+# Two kinds of stop alternate. A **pass** processes a token and fills one more column in every layer.
+# Then its logits **select** the next token, and no column changes.
+#
+# ## The same in numbers small enough to check by hand
+#
+# Take 2 layers, 4 KV heads, head width 8, one request, 2 bytes a stored value, and a prompt of five
+# tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here.
+
+# %% tags=["claim-21.6-a"]
+config = ModelConfig(
+    vocab_size=50,
+    hidden_size=32,
+    intermediate_size=64,
+    num_layers=2,
+    num_query_heads=4,
+    num_kv_heads=4,
+    head_dim=8,
+)
+model = Decoder.random(config, seed=0)
+cache = ContiguousCache(config, batch=1, dtype=torch.float16)
+prompt_ids = torch.tensor([[11, 7, 29, 3, 18]])
+logits = contiguous_forward(model, prompt_ids, cache)
+
+key = cache.keys[0]
+print("one key tensor, [B, H_kv, T, d_h]:", list(key.shape))
+print("values in it:", key.numel(), "  bytes:", key.nbytes)
+print("keys and values of both layers:", cache.nbytes, "bytes")
+assert (key.numel(), key.nbytes, cache.nbytes) == (160, 320, 1280)
+
+# %% [markdown]
+# ## Predict, then run
+#
+# Three more passes follow, each with one token as input, `[1, 1]`. Write down your answers in place of
+# `None` before you run the cell after this one. Nothing breaks if you leave them.
+
+# %%
+my_bytes_after_each_pass = None  # for example [1280, ..., ..., ...]
+my_outputs_selected_in_all = None
+my_positions_processed_in_all = None
+
+# %% tags=["claim-21.6-b"]
+totals, shapes, selected = [cache.nbytes], [list(cache.keys[0].shape)], []
+selected.append(logits[:, -1].argmax(-1, keepdim=True))  # selected from the prompt's last logits
+for _pass in range(3):
+    token = selected[-1]
+    assert token.shape == (1, 1)
+    logits = contiguous_forward(model, token, cache)  # processing: the cache grows here
+    totals.append(cache.nbytes)
+    shapes.append(list(cache.keys[0].shape))
+    selected.append(logits[:, -1].argmax(-1, keepdim=True))  # selecting: it does not
+
+# The engine serves the same request over blocks and counts for itself.
+engine_llm = LLM(model, cache_dtype=torch.float16, block_size=4, num_blocks=8)
+engine_llm.start_trace()
+(served,) = engine_llm.generate(prompt_ids[0].tolist(), SamplingParams(max_tokens=4))
+small_trace = engine_llm.stop_trace()
+held = [e.data["nbytes"] for e in small_trace.events if e.kind == "computed"]
+last = list(small_trace.frames())[-1].state["requests"][served.request_id]
+
+print("pass   one key tensor   values   total bytes   same in the engine's blocks")
+for n, (shape, total, engine_total) in enumerate(zip(shapes, totals, held, strict=True)):
+    name = "prompt" if n == 0 else f"{n:>6}"
+    print(f"{name}   {shape!s:>14} {torch.Size(shape).numel():>8} {total:>13} {engine_total:>15}")
+(added,) = {b - a for a, b in zip(totals, totals[1:], strict=False)}
+processed = last["num_computed_tokens"] - last["num_prompt_tokens"]
+print(
+    f"each pass adds {added} bytes; outputs selected {len(selected)}, of them processed {processed}"
+)
+
+assert totals == held == [1280, 1536, 1792, 2048] and added == 256
+assert list(served.outputs[0].token_ids) == torch.cat(selected, 1)[0].tolist()
+assert (len(served.outputs[0].token_ids), processed) == (4, 3)
+
+if my_bytes_after_each_pass is not None:
+    print(
+        "your bytes:",
+        my_bytes_after_each_pass,
+        "right" if my_bytes_after_each_pass == totals else "not these",
+    )
+    print(
+        "your counts:",
+        my_outputs_selected_in_all,
+        "selected,",
+        my_positions_processed_in_all,
+        "processed after the prompt",
+    )
+
+# %% [markdown]
+# Four outputs exist, and the cache has grown three times. The fourth was selected last, and nobody has
+# asked what comes after it. So its keys and values were never computed.
+#
+# The picture of this example, drawn from the engine's own trace:
+
+# %% tags=["claim-21.6-d"]
+rows = cache_growth(small_trace)
+final = rows.payload["trace"]["events"][-1]
+layers = small_trace.meta["num_layers"]
+columns = last["num_computed_tokens"]
+print(
+    f"{layers} layers x (K, V) = {2 * layers} rows, {columns} filled columns, blocks {engine_llm.cache.block_size} wide"
+)
+assert (layers, columns) == (2, 8)
+assert all(len(k) == 1 and k.shape[2] == columns for k in cache.keys)  # the real tensors agree
+rows
+
+# %% [markdown]
+# ## The mechanism
+#
+# With $t$ counting the passes after the prompt, every layer does
+#
+# $$\mathrm{cache}_t = \operatorname{append}(\mathrm{cache}_{t-1}, K_t, V_t) \tag{21.6}$$
+#
+# $K_t$ and $V_t$ belong to the token that pass $t$ **consumes**, not to the one selected from its logits.
+# In the package this is the whole of it, for a contiguous cache and for a paged one:
+
+# %%
+print(inspect.getsource(ContiguousCache.append))
+print(inspect.getsource(PagedCache.write))
+
+# %% [markdown]
+# The scheduler keeps the two moments apart. It first moves `num_computed_tokens` forward for all rows
+# of the step, and only then appends what was selected:
+
+# %%
+print(inspect.getsource(type(llm.engine.scheduler).update_from_output))
+
+# %% [markdown]
+# Which token is it? The next cell serves a request over blocks that are taken in the order 7, 2, 9, 5.
+# After every pass it reads the newest column back through the block table and holds it against two
+# candidates: the column that a full recomputation gives for the token consumed, and the one it would
+# give for the token selected.
+
+# %% tags=["claim-21.6-c"]
+from kvlab import BlockPool, KVCacheManager, LLMEngine, Scheduler
+from kvlab.tensors.runner import ModelRunner
+
+paged = PagedCache(config, num_blocks=10, block_size=4)
+manager = KVCacheManager(BlockPool([7, 2, 9, 5]), block_size=4)
+engine = LLMEngine(Scheduler(manager), ModelRunner(model, paged))
+(request,) = engine.add_request(
+    prompt_ids[0].tolist(), SamplingParams(max_tokens=6), request_id="A"
+)
+
+
+def recomputed(token_ids):
+    """K of all layers and positions, computed afresh: [layers, heads, positions, width]."""
+    fresh = ContiguousCache(config)
+    contiguous_forward(model, torch.tensor([token_ids]), fresh)
+    return torch.cat(fresh.keys)
+
+
+engine.step()  # the prompt
+print("pass  consumes  selects  table         newest column is that of")
+while not request.is_finished:
+    consumed = request.all_token_ids[-1]
+    engine.step()
+    n = request.num_computed_tokens
+    if request.is_finished:
+        break  # its blocks are free again
+    stored, _values = paged.read(manager.block_table("A"), n)
+    known = request.all_token_ids
+    from_consumed = (stored - recomputed(known[:n])).abs().max()
+    from_selected = (
+        (stored[:, :, -1] - recomputed([*known[: n - 1], known[n]])[:, :, -1]).abs().max()
+    )
+    verdict = "the token consumed" if from_consumed < 1e-5 < from_selected else "something else"
+    print(f"{n - 5:>4}  {consumed:>8}  {known[-1]:>7}  {manager.block_table('A')!s:<12}  {verdict}")
+    assert verdict == "the token consumed"
+assert manager.pool.num_free_blocks == 4
+
+# %% [markdown]
+# The whole stored tensor was compared, not only its last column. Positions 0 to 3 lie in block 7,
+# 4 to 7 in block 2, 8 and on in block 9. Read through the table, they stand in logical order.
+#
+# ## What the cache saves, and what it does not
+#
+# Without a cache, every pass gets the whole sequence again and recomputes all earlier positions. The
+# next cell counts the floating-point operations of one more token both ways, and times them here.
+
+# %% tags=["nbval-ignore-output"]
+from kvlab.measure.costs import count_flops
+
+costs = []
+for length in (64, 128, 256, 512):
+    sequence = (torch.arange(length) % 600 + 300).tolist()
+    ids, positions = torch.tensor(sequence), torch.arange(length)
+
+    @torch.no_grad()
+    def without_cache(ids=ids, positions=positions):
+        return llm.model.compute_logits(llm.model(ids, positions, NoCache())[-1:])
+
+    timed = LLM(llm.model, block_size=16, num_blocks=64, enable_prefix_caching=False)
+    timed.engine.add_request(sequence[:-1], SamplingParams(max_tokens=40, ignore_eos=True))
+    timed.engine.step()
+    flops = count_flops(without_cache), count_flops(timed.engine.step)
+    measured = {"without": [], "with": []}
+    for _repeat in range(15):
+        for name, run in (("without", without_cache), ("with", timed.engine.step)):
+            start = time.perf_counter()
+            run()
+            measured[name].append(1e3 * (time.perf_counter() - start))
+    costs.append((length, *flops, *(statistics.median(measured[k]) for k in ("without", "with"))))
+
+print("positions   without a cache      with a cache")
+for length, flops_without, flops_with, ms_without, ms_with in costs:
+    print(f"{length:>9}   {ms_without:9.2f} ms          {ms_with:8.2f} ms")
+
+# %% tags=["claim-21.6-e"]
+print("operations for one more token")
+print("positions   without a cache      with a cache   ratio")
+for length, flops_without, flops_with, *_times in costs:
+    print(
+        f"{length:>9}   {flops_without:>15,}   {flops_with:>15,}   {flops_without / flops_with:>5.0f}"
+    )
+assert all(row[1] > 30 * row[2] for row in costs), "the cached step does a small part of the work"
+assert costs[-1][3] > costs[-1][4], "at 512 positions the cached step is the faster one"
+
+reads = [len(e.data["attention"][0]) for e in trace.events if e.kind == "computed"]
+print("keys that the newest query read, pass after pass:", reads)
+lengths = [e.data["end"] for e in trace.events if e.kind == "computed"]
+assert reads == lengths  # every pass still reads all of them
+
+# %% [markdown]
+# Without a cache the work of a token grows with the whole sequence. With one, the projections and the
+# feed-forward parts are done for the new position alone. The attention is not saved: the new query
+# reads every key, one more in each pass. The first table shows how little of the work that is here;
+# its share grows with the context.
+#
+# ## From logits to a selected token
+#
+# A pass ends in logits, scores of shape `[1, V]`. They are not probabilities. The rules of selection
+# turn them into some.
+
+# %% tags=["claim-21.6-f"]
+caught = {}
+llm.runner.on_logits = caught.update
+story = tiny.prompt("", "Tell me a story about Ada and a red kite.", rules="")
+(told,) = llm.generate(story, SamplingParams(max_tokens=1))
+llm.runner.on_logits = None
+row = caught[told.request_id].clone()  # outputs.logits[:, -1, :] of a transformers call, one row
+
+print("shape:", [1, row.numel()], "  sum:", f"{row.sum():.0f}", "  smallest:", f"{row.min():.1f}")
+rules = {
+    "greedy": SamplingParams(),
+    "temperature 1": SamplingParams(temperature=1.0),
+    "temperature 2": SamplingParams(temperature=2.0),
+    "top-k 2": SamplingParams(temperature=1.0, top_k=2),
+    "top-p 0.9": SamplingParams(temperature=1.0, top_p=0.9),
+}
+likeliest = row.topk(4).indices.tolist()
+names = [llm.tokenizer.token_text(t) for t in likeliest]
+print(f"{'':>14} " + " ".join(f"{name!r:>9}" for name in names) + "   others  kept  sum")
+for rule, params in rules.items():
+    p = probabilities(row, params)
+    cells = " ".join(f"{p[t]:>9.3f}" for t in likeliest)
+    rest = p.sum() - p[likeliest].sum()
+    print(f"{rule:>14} {cells} {abs(rest):>8.3f} {int((p > 0).sum()):>5}  {p.sum():.3f}")
+    assert abs(p.sum() - 1) < 1e-12
+assert row.numel() == llm.model.config.vocab_size and row.min() < 0 and abs(row.sum() - 1) > 1
+assert int((probabilities(row, rules["top-k 2"]) > 0).sum()) == 2
+
+# %% [markdown]
+# Each row sums to 1 after renormalising. Whichever rule selects the token, the cache is the same
+# before and after: only the pass that consumes the token will change it.
+#
+# ## What the payload leaves out
+#
+# The formula counts keys and values of processed positions. A running engine holds more. The next cell
+# stops an engine in the middle of a request, while blocks of a finished one are retained, and
+# measures each part on the real tensors.
+
+# %% tags=["nbval-ignore-output"]
+from kvlab.measure.costs import peak_temporaries
+from kvlab.measure.ledger import byte_ledger
+
+halfway = LLM("tiny", block_size=16, num_blocks=64)
+_ = halfway.generate(
+    tiny.prompt("Tom plays chess.", "What does Tom play?"), SamplingParams(max_tokens=8)
+)
+_ = halfway.engine.add_request(
+    answer.prompt_token_ids, SamplingParams(max_tokens=8, ignore_eos=True)
+)
+prompt_step = peak_temporaries(halfway.engine.step)
+decode_step = peak_temporaries(halfway.engine.step)
+ledger = byte_ledger(halfway)
+print(f"{'temporaries, prompt':>20} {prompt_step:>12,} bytes at most")
+print(f"{'temporaries, decode':>20} {decode_step:>12,} bytes at most")
+print(f"{'gather buffers':>20} {ledger.gather_buffers:>12,} bytes")
+
+# %% tags=["claim-21.6-g"]
+live = next(iter(halfway.engine.requests.values()))
+per_position = halfway.cache.bytes_per_position
+for name, value in ledger.rows():
+    if name != "gather buffers":
+        print(f"{name:>12} {value:>12,} bytes")
+print(f"payload = {live.num_computed_tokens} positions x {per_position:,} bytes")
+assert ledger.payload == live.num_computed_tokens * per_position
+assert ledger.payload + ledger.block_tails + ledger.retained + ledger.free == ledger.pool
+assert ledger.block_tails > 0 and ledger.retained > 0 and ledger.parameters > ledger.payload
+assert prompt_step > decode_step > 0 and ledger.gather_buffers > 0
+_ = halfway.abort(live.request_id)
+
+# %% [markdown]
+# The payload is a small part of what this process holds. `block tails` are slots of taken blocks that
+# no position fills yet. `retained` belongs to a request that has ended: nobody reads it, and a later
+# prompt may. What the operating system counts is more again, since the allocator keeps memory that no
+# tensor uses.
+#
+# ## Break it
+#
+# Suppose someone reasons: *the output has been selected, so it is in the cache*, and skips the write
+# when a step only decodes. The pool below is filled with NaN first, so that an unwritten slot shows.
+
+
+# %%
+class ForgetfulCache(PagedCache):
+    """Writes prompts, and forgets every token that is processed alone."""
+
+    def write(self, layer, key, value, slot_mapping):
+        if len(slot_mapping) > 1:
+            super().write(layer, key, value, slot_mapping)
+
+
+def outputs_with(cache_class):
+    cache = cache_class(config, num_blocks=10, block_size=4)
+    for tensor in (cache.key_cache, cache.value_cache):
+        tensor.fill_(float("nan"))
+    manager = KVCacheManager(BlockPool(10), block_size=4)
+    engine = LLMEngine(Scheduler(manager), ModelRunner(model, cache))
+    (request,) = engine.add_request(prompt_ids[0].tolist(), SamplingParams(max_tokens=4))
+    bad_logits = []
+    engine.runner.on_logits = lambda rows: bad_logits.append(
+        any(r.isnan().any() for r in rows.values())
+    )
+    engine.run()
+    return request.output_token_ids, bad_logits
+
+
+for cache_class in (PagedCache, ForgetfulCache):
+    tokens, not_numbers = outputs_with(cache_class)
+    print(f"{cache_class.__name__:>14}: outputs {tokens}, logits not a number: {not_numbers}")
+wanted = torch.cat(selected, 1)[0].tolist()
+assert outputs_with(PagedCache)[0] == wanted != outputs_with(ForgetfulCache)[0]
+
+# %% [markdown]
+# The first output is right even with the fault: it comes from the prompt's own pass. The second pass
+# already reads a slot that nobody wrote.
+#
+# ## Your own text
+#
+# Change the notes or the question. The engine runs again and the view below shows that run. The model
+# knows about 700 words (`kvlab.tiny.words()`); the editor says so when you leave them.
+
+# %%
+editor = growth_editor(llm)
+editor
+
+# %%
+editor.check()  # raises what went wrong in the editor, if anything did
+
+# %% [markdown]
+# ## How others name it
+#
+# | here | vLLM (V1) | transformers |
+# |---|---|---|
+# | `num_computed_tokens` | `Request.num_computed_tokens` | `Cache.get_seq_length()` |
+# | `num_tokens` (selected ones included) | `Request.num_tokens` | width of `input_ids` in `generate` |
+# | `ContiguousCache.append` | | `DynamicLayer.update` |
+# | `PagedCache.write` with `slot_mapping` | `reshape_and_cache` kernels with `slot_mapping` | |
+# | `probabilities` | sampler over `SamplingParams` | logits processors in `generate` |
+#
+# ## Summary
+#
+# - Selecting an output changes the text. Processing it, in a later pass, changes the cache.
+# - After $n$ outputs, $n-1$ of them are processed, as long as the last has not been consumed.
+# - A pass adds $2 \cdot L \cdot H_{kv} \cdot d_h \cdot s$ bytes for each position it processes: here 256.
+# - The cache saves recomputing earlier positions. It does not save reading their keys and values.
+# - The payload is not the memory: parameters, temporaries, block tails and retained blocks come on top.
+#
+# **Check yourself.** (1) A 9-token prompt yields three outputs and then stops by length. How many positions
+# were cached at the end? (2) In which pass does output 3 get its keys? (3) Same shape as above, batch of
+# two requests of 5 positions each: how many bytes?
+#
+# <details><summary>Answers</summary>
+# (1) 11: nine of the prompt and two processed outputs. (2) In the third pass after the prompt, which
+# consumes it; with three outputs that pass never runs. (3) 2 x 1280 = 2560.
+# </details>
+
+# %%
+for engine_of in (llm, engine_llm, halfway):
+    pool = engine_of.engine.scheduler.manager.pool
+    assert engine_of.engine.requests == {} and pool.num_free_blocks == pool.num_blocks
+print("nothing leaked: no request is left, every block is free")
