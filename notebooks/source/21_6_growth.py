@@ -35,6 +35,7 @@ if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
 import inspect
 import statistics
 import time
+from itertools import pairwise
 
 import torch
 
@@ -138,7 +139,7 @@ print("pass   one key tensor   values   total bytes   same in the engine's block
 for n, (shape, total, engine_total) in enumerate(zip(shapes, totals, held, strict=True)):
     name = "prompt" if n == 0 else f"{n:>6}"
     print(f"{name}   {shape!s:>14} {torch.Size(shape).numel():>8} {total:>13} {engine_total:>15}")
-(added,) = {b - a for a, b in zip(totals, totals[1:], strict=False)}
+(added,) = {b - a for a, b in pairwise(totals)}
 processed = last["num_computed_tokens"] - last["num_prompt_tokens"]
 print(
     f"each pass adds {added} bytes; outputs selected {len(selected)}, of them processed {processed}"
@@ -279,7 +280,7 @@ for length in (64, 128, 256, 512):
     costs.append((length, *flops, *(statistics.median(measured[k]) for k in ("without", "with"))))
 
 print("positions   without a cache      with a cache")
-for length, flops_without, flops_with, ms_without, ms_with in costs:
+for length, _flops_without, _flops_with, ms_without, ms_with in costs:
     print(f"{length:>9}   {ms_without:9.2f} ms          {ms_with:8.2f} ms")
 
 # %% tags=["claim-21.6-e"]

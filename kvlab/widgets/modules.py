@@ -1,0 +1,22 @@
+"""A view's JavaScript: files of static/ joined into one ES module without imports or network."""
+
+import functools
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "static"
+PARTS = {
+    "cache_growth": ("player.js", "cache_growth.js"),
+    "editor": ("player.js", "cache_growth.js", "editor.js"),
+}
+
+
+@functools.cache
+def module_source(view: str) -> str:
+    """The whole module of a view.
+
+    It exports `default {render}` for a live widget and `mount(element, payload)` for a page
+    without a kernel. Raises ValueError for a view that does not exist.
+    """
+    if view not in PARTS:
+        raise ValueError(f"no view is called {view!r}; there are {', '.join(sorted(PARTS))}")
+    return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in PARTS[view])

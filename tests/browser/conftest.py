@@ -1,0 +1,47 @@
+"""One chromium for all browser tests, one JupyterLab for those that need it; pages that watch."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REQUIRED = os.environ.get("KVLAB_REQUIRE_BROWSER") == "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    """Skips without chromium or Playwright; fails instead where KVLAB_REQUIRE_BROWSER=1."""
+    stop = pytest.fail if REQUIRED else pytest.skip
+    try:
+        import lab_server
+    except ImportError as error:
+        stop(f"the browser tests need the extra dev: {error}")
+    if lab_server.CHROMIUM is None:
+        stop("no chromium on this machine; the browser tests drive one")
+    with lab_server.running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def lab(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    import lab_server
+
+    with lab_server.running_lab(tmp_path_factory.mktemp("lab")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def watch(browser: object) -> Iterator[object]:
+    """A page for a whole file, watched to its end."""
+    import lab_server
+
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    yield lab_server.Watch(page)
+    page.close()

@@ -1,0 +1,155 @@
+"""The same modules on a plain page without Jupyter, as the static book mounts them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright", reason="the browser tests need the extra dev")
+
+from lab_server import Watch
+from playwright.sync_api import Page, expect
+
+from kvlab import LLM, SamplingParams, Trace, tiny
+from kvlab.widgets import growth_editor, growth_html, growth_payload, module_source
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+HOST = """
+<script type="module">
+const module = await import(URL.createObjectURL(new Blob(
+  [document.getElementById("module").textContent], { type: "text/javascript" })));
+window.kvlab = module;
+for (const element of document.querySelectorAll(".kvlab-view")) {
+  module.mount(element, JSON.parse(element.querySelector("script").textContent));
+}
+</script>
+"""
+
+
+@pytest.fixture(scope="module")
+def trace() -> Trace:
+    """A run of the tiny model whose prompt holds hostile text."""
+    llm = LLM("tiny", block_size=4)
+    llm.start_trace()
+    prompt = tiny.prompt("Ada likes soup. The key is red.", "What colour is the key?")
+    llm.generate(prompt, SamplingParams(max_tokens=8))
+    document = json.loads(llm.stop_trace().to_json())
+    first = document["events"][0]["patch"]["requests"]["r1"]["token_ids"][2]
+    document["meta"]["vocab"][str(first)] = HOSTILE
+    return Trace.from_dict(document)
+
+
+@pytest.fixture
+def opened(browser, tmp_path: Path):
+    """open(html, view) writes a page with the view's module and opens it, watched."""
+    watches = []
+
+    def open_page(
+        html: str, view: str = "cache_growth", exports: str = "", **options: object
+    ) -> Page:
+        source = (module_source(view) + exports).replace("</script", "<\\/script")
+        module = f'<script type="text/plain" id="module">{source}</script>'
+        path = tmp_path / f"{len(watches)}.html"
+        path.write_text(f'<!doctype html><meta charset="utf-8">{html}<p>end</p>{module}{HOST}')
+        watches.append(Watch(browser.new_page(**options)))
+        watches[-1].page.goto(path.as_uri())
+        return watches[-1].page
+
+    yield open_page
+    for watch in watches:
+        watch.page.close()
+        assert watch.wrong == []
+
+
+def test_the_browser_decodes_the_same_frames_as_python(opened, trace: Trace) -> None:
+    page = opened("", exports="\nexport { framesOf };")
+    page.wait_for_function("window.kvlab")
+    states = page.evaluate("d => [...kvlab.framesOf(d)].map(f => f.state)", trace.to_dict())
+    assert states == [frame.state for frame in trace.frames()]
+
+
+@pytest.mark.parametrize("width", [700, 1280, 1900])
+def test_nothing_moves_at_any_width(opened, trace: Trace, width: int) -> None:
+    html = growth_html(growth_payload(trace))
+    page = opened(html, viewport={"width": width, "height": 800})
+    view = page.locator(".kv[data-stop]")
+    expect(view).to_have_attribute("data-total", "13")
+    view.focus()
+    boxes = []
+    for _ in range(14):
+        boxes.append(page.get_by_text("end", exact=True).last.bounding_box())
+        page.keyboard.press("ArrowRight")
+    assert all(box == boxes[0] for box in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hostile_text_is_a_title_and_a_label_and_nothing_more(opened, trace: Trace) -> None:
+    """W08."""
+    page = opened(growth_html(growth_payload(trace)))
+    column = page.locator(".kvg-col[data-pos='2']")
+    expect(column.locator(".kvg-t")).to_have_text(HOSTILE)
+    assert HOSTILE in column.get_attribute("title")
+    assert page.locator("img").count() == 0
+
+
+def test_without_scripts_the_table_is_there(browser, tmp_path: Path, trace: Trace) -> None:
+    """W04."""
+    path = tmp_path / "plain.html"
+    path.write_text(f'<!doctype html><meta charset="utf-8">{growth_html(growth_payload(trace))}')
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    expect(page.get_by_role("row")).to_have_count(34)
+    expect(page.get_by_role("cell", name=HOSTILE)).to_be_visible()
+    expect(page.get_by_role("listitem")).to_have_count(14)
+    context.close()
+
+
+def test_bytes_that_disagree_with_the_formula_are_marked(opened, trace: Trace) -> None:
+    document = json.loads(trace.to_json())
+    for event in document["events"]:
+        if event["kind"] == "computed":
+            event["data"]["nbytes"] += 8
+    page = opened(growth_html(growth_payload(Trace.from_dict(document))))
+    page.locator(".kv").focus()
+    page.keyboard.press("ArrowRight")
+    mark = page.locator(".kvg-mark")
+    expect(mark).to_have_attribute("data-agree", "false")
+    expect(mark).to_have_text("✗ stored tensors 55,304, formula 55,296")
+
+
+def test_many_layers_are_named_and_not_drawn(opened, trace: Trace) -> None:
+    document = json.loads(trace.to_json())
+    document["meta"]["num_layers"] = 32
+    page = opened(growth_html(growth_payload(Trace.from_dict(document))))
+    expect(page.get_by_text("layers 2 to 30 have the same shape (not drawn)")).to_be_visible()
+    assert page.locator(".kvg-col[data-pos='0'] .kvg-c").count() == 6
+
+
+def test_an_editor_without_a_kernel_shows_its_result_and_takes_no_input(opened) -> None:
+    page = opened(growth_editor(LLM("tiny", block_size=4)).html(), "editor")
+    editor = page.locator(".kv[data-view=editor]")
+    expect(editor.locator("[data-kind=answer]")).to_have_text("The key is red.")
+    expect(editor.locator("textarea").first).to_be_disabled()
+    expect(editor.locator(".kv[data-view=cache_growth]")).to_have_attribute("data-stop", "12")
+
+
+def test_only_the_newest_inputs_are_sent_while_an_update_is_under_way(opened) -> None:
+    """W06, with answers that take as long as the test says."""
+    page = opened("", "editor", exports="\nexport { latestWins };")
+    page.wait_for_function("window.kvlab")
+    sent = page.evaluate(
+        """() => {
+            const sent = [];
+            const channel = kvlab.latestWins((inputs) => sent.push(inputs), { slow: -1 });
+            for (let i = 1; i <= 10; i++) channel.push(i);   // 1 is sent, 10 waits
+            channel.done();                                  // slow: rests until release
+            for (let i = 11; i <= 20; i++) channel.push(i);
+            channel.release();
+            channel.done();
+            channel.push(21);                                // within the rest: held back
+            channel.destroy();
+            return sent;
+        }"""
+    )
+    assert sent == [1, 20]
