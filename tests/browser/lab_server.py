@@ -116,19 +116,15 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def _configure(home: Path, theme: str) -> None:
-    """No announcements (they would ask the network), the wished theme, widget state saved."""
+    """No announcements (they would ask the network), and the wished theme. That widget state is
+    saved comes with the package (kvlab/widgets/lab_overrides.json)."""
     disabled = {"@jupyterlab/apputils-extension:announcements": True}
     labconfig = home / "config" / "labconfig"
     labconfig.mkdir(parents=True, exist_ok=True)
     (labconfig / "page_config.json").write_text(json.dumps({"disabledExtensions": disabled}))
-    wished = {
-        "@jupyterlab/apputils-extension/themes": {"theme": theme},
-        "@jupyter-widgets/jupyterlab-manager/plugin": {"saveState": True},
-    }
-    for plugin, values in wished.items():
-        path = home / "settings" / f"{plugin}.jupyterlab-settings"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(values))
+    themes = home / "settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    themes.parent.mkdir(parents=True, exist_ok=True)
+    themes.write_text(json.dumps({"theme": theme}))
 
 
 def _free_port() -> int:
