@@ -23,7 +23,8 @@ class CompletionOutput:
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """A prompt and its continuations. num_cached_tokens: prompt positions from the prefix cache.
+    """A prompt and its continuations. num_cached_tokens: positions that its last
+    admission took from the prefix cache.
 
     notice: what a reader should know before trusting the text (words the model never learned).
     """

@@ -117,8 +117,10 @@ my_outputs_selected_in_all = None
 my_positions_processed_in_all = None
 
 # %% tags=["claim-21.6-b"]
-totals, shapes, selected = [cache.nbytes], [list(cache.keys[0].shape)], []
-selected.append(logits[:, -1].argmax(-1, keepdim=True))  # selected from the prompt's last logits
+cache = ContiguousCache(config, batch=1, dtype=torch.float16)
+logits = contiguous_forward(model, prompt_ids, cache)
+totals, shapes = [cache.nbytes], [list(cache.keys[0].shape)]
+selected = [logits[:, -1].argmax(-1, keepdim=True)]  # from the prompt's last logits
 for _pass in range(3):
     token = selected[-1]
     assert token.shape == (1, 1)
@@ -376,7 +378,6 @@ assert ledger.payload == live.num_computed_tokens * per_position
 assert ledger.payload + ledger.block_tails + ledger.retained + ledger.free == ledger.pool
 assert ledger.block_tails > 0 and ledger.retained > 0 and ledger.parameters > ledger.payload
 assert prompt_step > decode_step > 0 and ledger.gather_buffers > 0
-_ = halfway.abort(live.request_id)
 
 # %% [markdown]
 # The payload is a small part of what this process holds. `block tails` are slots of taken blocks that
@@ -465,6 +466,8 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # </details>
 
 # %%
+for request_id in list(halfway.engine.requests):  # the one that was stopped halfway
+    halfway.abort(request_id)
 for engine_of in (llm, engine_llm, halfway):
     pool = engine_of.engine.scheduler.manager.pool
     assert engine_of.engine.requests == {} and pool.num_free_blocks == pool.num_blocks
