@@ -1,0 +1,90 @@
+"""The benchmark behind `make bench` and `kvlab bench`.
+
+Four tables: tokens a second beside transformers, the bookkeeping's operations a second, import
+time, peak memory. What each figure means stands in benchmarks/README.md.
+"""
+
+import datetime
+import json
+import re
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kvlab.measure import footprint, machine, manager_speed, report, subjects, throughput
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured: repetitions of each figure."""
+
+    load: throughput.Workload
+    manager_rounds: int
+    import_rounds: int
+    memory_rounds: int
+
+
+FULL = Settings(throughput.Workload(9, 1, (1, 16), 64, 64), 9, 7, 3)
+QUICK = Settings(throughput.Workload(1, 0, (1, 16), 8, 4), 1, 1, 1)
+
+
+def main(out: Path | None = None, quick: bool = False) -> int:
+    """Measure, print the tables, and write `out`/<date>-<machine>.json (out None: no file).
+
+    quick: one repetition of few tokens, transformers left out: a check that all of it runs.
+    Returns 1 if an engine's greedy tokens differ from kvlab's by more than a near tie, else 0.
+    """
+    settings = QUICK if quick else FULL
+    result = _identity(settings, quick)
+    print(report.heading(result))
+    with throughput.one_thread(), tempfile.TemporaryDirectory() as scratch:
+        timed = (subjects.write_random_llama(Path(scratch)), subjects.tiny_model())
+        rows = [row for s in timed for row in throughput.measure(s, settings.load, quick)]
+    result["generation"] = rows
+    _show(report.generation(rows, asdict(settings.load)))
+    result["manager"] = manager_speed.measure(settings.manager_rounds, quick)
+    _show(report.manager(result["manager"]))
+    result["imports"] = footprint.import_times(settings.import_rounds)
+    _show(report.imports(result["imports"]))
+    result["memory"] = _memory(settings, quick)
+    _show(report.memory(result["memory"]))
+    if out is not None:
+        print(f"\nWritten: {_write(out, result)}")
+    return int(any(a["mismatches"] for row in rows for a in row["agreement"].values()))
+
+
+def _identity(settings: Settings, quick: bool) -> dict[str, object]:
+    return {
+        "format": 1,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.machine(),
+        "load_average": machine.load_average(),
+        "versions": machine.versions(),
+        "settings": {"quick": quick, "threads": 1, "dtype": "float32", **asdict(settings)},
+    }
+
+
+def _memory(settings: Settings, quick: bool) -> dict[str, object]:
+    names = ["torch", "kvlab", "plain loop"]
+    asked = names[:2] if quick else names
+    found = footprint.peak_memory(asked, settings.memory_rounds, settings.load.new_tokens)
+    return found | {name: throughput.QUICK for name in names if name not in asked}
+
+
+def _show(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+def _write(out: Path, result: dict[str, object]) -> Path:
+    """A later run of the same day on the same machine replaces the earlier one."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{result['date']}-{machine.short_name(result['machine'])}.json"
+    path.write_text(_json(result), encoding="utf-8")
+    return path
+
+
+def _json(result: dict[str, object]) -> str:
+    """Indented, but with each list of repetitions on one line."""
+    text = json.dumps(result, indent=1, allow_nan=False)
+    lists = re.compile(r"\[\s*\n[^\[\]{}]*\]")
+    return lists.sub(lambda m: re.sub(r"\s*\n\s*", " ", m[0]), text) + "\n"

@@ -1,0 +1,125 @@
+"""The benchmark's figures as tables for a terminal."""
+
+from collections.abc import Mapping, Sequence
+
+from kvlab.measure import competitors as c
+from kvlab.measure.footprint import IMPORT_GOAL
+from kvlab.measure.throughput import GOALS
+
+MIB = 2**20
+
+
+def heading(result: Mapping) -> str:
+    machine, versions = result["machine"], result["versions"]
+    memory = machine["memory_bytes"]
+    parts = [
+        f"{machine['cpu'] or 'unknown CPU'}, {machine['cores']} cores",
+        f"{memory / 2**30:.1f} GiB" if memory else "memory unknown",
+        machine["system"],
+        *(f"{name} {version or 'not installed'}" for name, version in versions.items()),
+    ]
+    lines = [" | ".join(parts)]
+    if (load := result["load_average"]) is not None and load > 0.5:
+        lines.append(f"Others use this machine (load {load:.1f}): compare ratios, not rates.")
+    return "\n".join(lines)
+
+
+def generation(rows: Sequence[Mapping], settings: Mapping) -> str:
+    """Tokens a second; beside each competitor kvlab's rate over its rate.
+
+    kvlab / it: median over the rounds; at best: of the two best rounds. The goal is held against
+    the median.
+    """
+    title = (
+        f"Tokens a second: one thread, prompt {settings['prompt_tokens']}, "
+        f"{settings['new_tokens']} new tokens, greedy; median [smallest .. largest] of "
+        f"{settings['rounds']} rounds"
+    )
+    table = [
+        ["model", "batch", "engine", "tokens/s", "", "kvlab / it", "at best", "goal", "same tokens"]
+    ]
+    for row in rows:
+        for name in (c.KVLAB, *GOALS):
+            table.append([row["model"], str(row["batch"]), name, *_engine(row, name)])
+    return f"{title}\n{aligned(table)}"
+
+
+def _engine(row: Mapping, name: str) -> list[str]:
+    if name not in row["engines"]:
+        return [row["absent"], *[""] * 5]
+    rate = row["engines"][name]["tokens_per_second"]
+    cells = [f"{rate['median']:,.0f}", f"[{rate['min']:,.0f} .. {rate['max']:,.0f}]"]
+    if name == c.KVLAB:
+        return [*cells, *[""] * 4]
+    ratio = row["ratios"][name]
+    return [
+        *cells,
+        f"{ratio['median']:.2f}x",
+        f"{ratio['of_best']:.2f}x",
+        _against(ratio["median"] >= ratio["goal"], f"{ratio['goal']}x") if ratio["goal"] else "",
+        _agreement(row["agreement"][name]) if name in row["agreement"] else "",
+    ]
+
+
+def _agreement(found: Mapping) -> str:
+    count = found["requests"]
+    if found["mismatches"]:
+        return f"{len(found['mismatches'])} of {count}: {found['mismatches'][0]}"
+    if found["near_ties"]:
+        return f"all {count} but {len(found['near_ties'])}: {found['near_ties'][0]}"
+    return f"all {count}"
+
+
+def manager(cases: Mapping[str, Mapping]) -> str:
+    """Operations a second of the bookkeeping, then admission by prompt length and pool size."""
+    table = [["case", "prompt", "pool", "admit/s", "append/s", "free/s", "admitted tokens/s"]]
+    for name, case in cases.items():
+        rates = case["operations_per_second"]
+        table.append(
+            [
+                name,
+                f"{case['prompt_tokens']:,}",
+                f"{case['pool_blocks']:,}",
+                *(f"{rates[op]['median']:,.0f}" for op in ("admit", "append", "free")),
+                f"{case['admitted_tokens_per_second']['median']:,.0f}",
+            ]
+        )
+    title = "Bookkeeping: operations a second, blocks of 16, the pool full of cached blocks"
+    return f"{title}\n{aligned(table)}"
+
+
+def imports(found: Mapping[str, Mapping]) -> str:
+    table = [["program", "ms beyond the bare interpreter", "goal"]]
+    for name, figures in found.items():
+        added = figures["added"]["median"]
+        shown = f"{1e3 * added:.0f}"
+        if name == "bare interpreter":
+            shown = f"({1e3 * figures['seconds']['median']:.0f} itself)"
+        goal = _against(added < IMPORT_GOAL, f"{1e3 * IMPORT_GOAL:.0f} ms")
+        table.append([name, shown, goal if name == "import kvlab" else ""])
+    return f"Import time: fresh interpreters\n{aligned(table)}"
+
+
+def memory(found: Mapping[str, object]) -> str:
+    table = [["process", "peak MiB"]]
+    for name, peak in found.items():
+        table.append([name, peak if isinstance(peak, str) else f"{peak['median'] / MIB:.0f}"])
+    title = "Peak memory: tiny model, 16 requests, each engine in its own process"
+    return f"{title}\n{aligned(table)}"
+
+
+def _against(met: bool, goal: str) -> str:
+    return f"{goal} {'met' if met else 'MISSED'}"
+
+
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell; numbers to the right, words to the left."""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    lines = []
+    for row in table:
+        cells = [
+            cell.rjust(w) if cell[:1].isdigit() else cell.ljust(w)
+            for cell, w in zip(row, widths, strict=True)
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return "\n".join(lines)
