@@ -133,7 +133,8 @@ def bench(
     with plain_errors():
         from kvlab.measure import bench as measurement
 
-        measurement.main(out=out, quick=quick)
+        code = measurement.main(out=out, quick=quick)
+    raise typer.Exit(code or 0)
 
 
 if __name__ == "__main__":

@@ -140,10 +140,14 @@ class KVCacheManager:
                 f"request {request.request_id!r}: slots for {num_new_tokens} tokens; "
                 "give at least 1"
             )
+        length = request.num_computed_tokens + len(hits) * self.block_size + num_new_tokens
+        table = self._tables.get(request.request_id, [])
+        if table and length <= len(table) * self.block_size and table[-1].ref_cnt == 1:
+            self._register(request, length // self.block_size)  # room in its own last block
+            return []
         if self.blocks_needed(request, num_new_tokens, hits) > self.pool.num_free_blocks:
             return None
         table = self._tables.setdefault(request.request_id, [])
-        length = request.num_computed_tokens + len(hits) * self.block_size + num_new_tokens
         if hits:
             self.pool.touch(hits)
             table.extend(hits)

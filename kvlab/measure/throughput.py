@@ -16,7 +16,7 @@ from kvlab.measure.agreement import MISMATCH, differences
 from kvlab.measure.rounds import interleave, paired_ratio, summary
 from kvlab.measure.subjects import Subject, random_prompts
 
-WHOLE_CALL = "  its whole call"  # generate_batch with its set-up and tear-down
+WHOLE_CALL = "generate_batch, whole call"  # generate_batch with its set-up and tear-down
 # kvlab's tokens/s over theirs
 GOALS = {c.LOOP: 1.0, c.GENERATE: None, c.BATCHING: 2.0, WHOLE_CALL: 2.0}
 QUICK = "left out of a quick run"

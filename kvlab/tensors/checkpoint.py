@@ -41,8 +41,7 @@ def load_model(
     files = _weight_files(Path(folder))
     wanted = _wanted(config)
     found = _find_tensors(files, wanted, config)
-    with torch.device("meta"):
-        model = Decoder(config)
+    model = Decoder(config)
     state = {}
     for name, sources in _fused(config).items():
         parts = [_read(found[source], source, dtype, device) for source in sources]
@@ -51,8 +50,7 @@ def load_model(
     model.load_state_dict(state, strict=True, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.embed_tokens.weight
-    model.register_buffer("inv_freq", Decoder.inv_freq_of(config).to(device), persistent=False)
-    return model.eval().requires_grad_(False)
+    return model.to(device).ready()
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -39,6 +39,11 @@ class PagedCache:
         self.config, self.num_blocks, self.block_size = config, num_blocks, block_size
         self.key_cache = torch.zeros(shape, dtype=dtype, device=device)
         self.value_cache = torch.zeros(shape, dtype=dtype, device=device)
+        # the same memory as rows of slots: for each layer, K and V as [slots, heads * width]
+        self.slots = [
+            (k.flatten(0, 1).flatten(1), v.flatten(0, 1).flatten(1))
+            for k, v in zip(self.key_cache, self.value_cache, strict=True)
+        ]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -55,13 +60,10 @@ class PagedCache:
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor) -> None:
         """Store new positions. key, value: [N, num_kv_heads, head_dim]; slot_mapping: [N] slots."""
-        assert (
-            key.shape
-            == value.shape
-            == (len(slot_mapping), self.config.num_kv_heads, self.config.head_dim)
-        )
-        for cache, new in ((self.key_cache, key), (self.value_cache, value)):
-            cache[layer].flatten(0, 1).index_copy_(0, slot_mapping, new.to(cache.dtype))
+        heads, width = self.config.num_kv_heads, self.config.head_dim
+        assert key.shape == value.shape == (len(slot_mapping), heads, width)
+        for rows, new in zip(self.slots[layer], (key, value), strict=True):
+            rows.index_copy_(0, slot_mapping, new.flatten(1).to(rows.dtype))
 
     def read(self, block_ids: list[int], length: int) -> tuple[Tensor, Tensor]:
         """K and V of a request's first `length` positions in logical order.

@@ -3,7 +3,7 @@
 The formula is that of tensors/attention.py. Two facts decide the speed on a CPU: copying K/V out
 of the pool costs as much as reading them, so buffers are allocated once; and the query heads of
 a group are packed into the query length, so K/V are read once a group instead of once a head.
-Kernels for GPUs have their place in `paged_attention`, beside the torch path.
+Kernels for GPUs have their place in `PagedAttention.__call__`, beside the two torch ways.
 """
 
 import math
@@ -15,9 +15,8 @@ from torch import Tensor
 from kvlab.tensors.input_batch import InputBatch
 from kvlab.tensors.kv_cache import PagedCache
 
-GATHER_TOGETHER = (
-    1 << 19
-)  # values: below, one gather for the whole batch is faster than one a request
+GATHER_TOGETHER = 1 << 19  # values: below, one gather for the whole batch is faster than one each
+SCORES_TOGETHER = 1 << 20  # scores: the same bound for the mask of such a batch
 QUERY_TILE = 512  # rows of a prompt that attend at once; bounds the mask
 
 
@@ -40,49 +39,54 @@ class PagedAttention:
     def begin(self, batch: InputBatch) -> None:
         """Work out once a step what all layers share: slots to read, masks, which way to go."""
         self.batch = batch
-        heads, size = self.cache.config.num_kv_heads, self.cache.config.head_dim
-        padded = len(batch.seq_lens) * max(batch.seq_lens) * heads * size
-        self._together = batch.is_pure_decode and padded <= GATHER_TOGETHER
+        config, n = self.cache.config, batch.query_lens[0]
+        positions = len(batch.seq_lens) * max(batch.seq_lens)  # padded to the longest
+        self._together = (
+            positions * config.num_kv_heads * config.head_dim <= GATHER_TOGETHER
+            and positions * n * config.num_query_heads // config.num_kv_heads <= SCORES_TOGETHER
+            and all(length == n for length in batch.query_lens)
+        )
         if self._together:
-            self._slots, self._mask = _padded_slots(batch, self.dtype)
+            self._slots, mask = _padded_slots(batch, n, self.dtype)
+            group = config.num_query_heads // config.num_kv_heads
+            self._mask = None if mask is None else mask.repeat(1, 1, group, 1)
 
     def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Write K/V of the new positions, then let each query read its past. Shapes: model.py."""
         self.cache.write(layer, key, value, self.batch.slot_mapping)
         if self._together:
-            return self._decode_together(layer, query)
+            return self._all_at_once(layer, query)
         return self._one_by_one(layer, query)
 
-    def _decode_together(self, layer: int, query: Tensor) -> Tensor:
-        """All requests in one padded rectangle; padding is masked and reads a written slot."""
-        requests = len(self.batch.seq_lens)
+    def _all_at_once(self, layer: int, query: Tensor) -> Tensor:
+        """Requests with equally many queries, in one padded rectangle of keys.
+
+        Each group's heads and queries are packed as rows: [R, Hkv, G * n, d].
+        """
+        requests, heads = len(self.batch.seq_lens), self.cache.config.num_kv_heads
         keys, values = (
-            self._gather(name, cache[layer].flatten(0, 1), self._slots)
-            .unflatten(0, (requests, -1))
-            .transpose(1, 2)
-            for name, cache in (("key", self.cache.key_cache), ("value", self.cache.value_cache))
-        )  # [R, Hkv, T, d]
-        packed = query.view(requests, keys.shape[1], -1, query.shape[-1])  # [R, Hkv, G, d]
-        mask = None if self._mask is None else self._mask.expand(-1, -1, packed.shape[2], -1)
-        return F.scaled_dot_product_attention(packed, keys, values, attn_mask=mask).reshape(
-            query.shape
+            self._gather(name, rows, self._slots).view(requests, -1, heads, query.shape[-1])
+            for name, rows in zip(("key", "value"), self.cache.slots[layer], strict=True)
+        )  # [R, T, Hkv, d]
+        n = query.shape[0] // requests
+        packed = query.view(requests, n, heads, -1, query.shape[-1])  # [R, n, Hkv, G, d]
+        packed = packed.permute(0, 2, 3, 1, 4).flatten(2, 3)
+        out = F.scaled_dot_product_attention(
+            packed, keys.transpose(1, 2), values.transpose(1, 2), attn_mask=self._mask
         )
+        return out.unflatten(2, (-1, n)).permute(0, 3, 1, 2, 4).reshape(query.shape)
 
     def _one_by_one(self, layer: int, query: Tensor) -> Tensor:
         """Request by request, whole blocks copied into the buffer, cut at the real length."""
         batch, out, row = self.batch, torch.empty_like(query), 0
-        size = batch.block_size
+        size, heads = batch.block_size, self.cache.config.num_kv_heads
         for i, (n, length) in enumerate(zip(batch.query_lens, batch.seq_lens, strict=True)):
             blocks = batch.block_table[i, : -(-length // size)]
             keys, values = (
-                self._gather(name, cache[layer].flatten(1, 2), blocks)
-                .unflatten(1, (size, -1))
-                .flatten(0, 1)[:length]
+                self._gather(name, rows.view(-1, size * rows.shape[1]), blocks)
+                .view(-1, heads, query.shape[-1])[:length]
                 .transpose(0, 1)
-                for name, cache in (
-                    ("key", self.cache.key_cache),
-                    ("value", self.cache.value_cache),
-                )
+                for name, rows in zip(("key", "value"), self.cache.slots[layer], strict=True)
             )  # [Hkv, length, d]
             attend = _decode_one if n == 1 else _prefill_one
             out[row : row + n] = attend(query[row : row + n], keys, values)
@@ -91,11 +95,12 @@ class PagedAttention:
 
     def _gather(self, name: str, source: Tensor, index: Tensor) -> Tensor:
         """source[index] in the computing dtype, written into a buffer that is kept."""
-        shape = (index.shape[0], *source.shape[1:])
-        gathered = torch.index_select(source, 0, index, out=self._buffer(name, shape, source.dtype))
+        shape = (index.shape[0], source.shape[1])
+        buffer = self._buffer(name, shape, source.dtype)
+        torch.index_select(source, 0, index, out=buffer)
         if source.dtype == self.dtype:
-            return gathered
-        return self._buffer(name, shape, self.dtype).copy_(gathered)
+            return buffer
+        return self._buffer(name, shape, self.dtype).copy_(buffer)
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         count, kept = math.prod(shape), self._buffers.get((name, dtype))
@@ -105,26 +110,27 @@ class PagedAttention:
         return kept[:count].view(shape)
 
 
-def _padded_slots(batch: InputBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """Slots of all requests' positions, padded to the longest, [R * T]; and what to add to scores.
+def _padded_slots(batch: InputBatch, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Slots of all requests' positions, padded to the longest, [R * T]; and what to add to scores,
+    [R, 1, n, T], for the n queries of each request: minus infinity where one must not read.
 
-    A padded place points at the request's own first slot, which is written: whatever lies in
-    unwritten slots (it may be NaN) is never read.
+    Query i is at position length - n + i and reads up to there. A padded place points at the
+    request's own first slot, which is written: whatever lies in unwritten slots (it may be NaN)
+    is never read.
     """
     longest, device = max(batch.seq_lens), batch.block_table.device
     offsets = torch.arange(batch.block_size, device=device)
-    slots = (batch.block_table[:, :, None] * batch.block_size + offsets).flatten(1)[
-        :, :longest
-    ]  # [R, T]
-    if min(batch.seq_lens) == longest:
+    slots = batch.block_table[:, :, None] * batch.block_size + offsets
+    slots = slots.flatten(1)[:, :longest]  # [R, T]
+    if n == 1 and min(batch.seq_lens) == longest:
         return slots.reshape(-1), None
-    lens = torch.tensor(batch.seq_lens, device=device)
-    padding = torch.arange(longest, device=device) >= lens[:, None]
-    slots = torch.where(padding, slots[:, :1], slots)
-    mask = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(
-        padding, float("-inf")
-    )
-    return slots.reshape(-1), mask[:, None, None, :]
+    last = torch.tensor(batch.seq_lens, device=device)[:, None] - 1  # [R, 1]
+    places = torch.arange(longest, device=device)
+    slots = torch.where(places > last, slots[:, :1], slots)
+    reach = last - n + 1 + torch.arange(n, device=device)  # [R, n]
+    hidden = places > reach[:, :, None]  # [R, n, T]
+    mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -math.inf)
+    return slots.reshape(-1), mask[:, None]
 
 
 def _decode_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -148,9 +154,8 @@ def _prefill_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         if rows.shape[2] == end:  # nothing before this tile: plain causal attention
             tiles.append(F.scaled_dot_product_attention(rows, k, v, is_causal=True))
             continue
-        mask = torch.ones(rows.shape[2], end, dtype=torch.bool, device=query.device).tril(
-            end - rows.shape[2]
-        )
+        ones = torch.ones(rows.shape[2], end, dtype=torch.bool, device=query.device)
+        mask = ones.tril(end - rows.shape[2])
         tiles.append(F.scaled_dot_product_attention(rows, k, v, attn_mask=mask))
     return torch.cat(tiles, dim=2).permute(2, 1, 0, 3).reshape(query.shape)
 

@@ -42,18 +42,22 @@ def _llama3(freq: Tensor, s: RopeScaling) -> Tensor:
 
 
 def cos_sin(positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """positions [N] -> cos and sin of shape [N, 1, head_dim], ready for [N, heads, head_dim].
+    """positions [N] -> cos and signed sin of shape [N, 1, head_dim], ready for `rotate`.
+
+    The sign is that of the turn: -sin for the first half of the coordinates, sin for the second.
 
     The angle is computed in float32 whatever the dtype: at position 10,000 half precision
     cannot tell neighbours apart.
     """
     angle = positions.float()[:, None] * inv_freq  # [N, d/2]
-    angle = torch.cat((angle, angle), dim=-1)[:, None, :]
-    return angle.cos().to(dtype), angle.sin().to(dtype)
+    cos, sin = angle.cos(), angle.sin()
+    cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+    return cos[:, None].to(dtype), sin[:, None].to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [N, heads, head_dim] turned by its position; cos, sin [N, 1, head_dim]."""
-    half = x.shape[-1] // 2
-    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return x * cos + turned * sin
+    """x [N, heads, head_dim] turned by its position; cos and signed sin [N, 1, head_dim].
+
+    Pair (a, b) becomes (a cos - b sin, b cos + a sin); a roll by half a row brings b under a.
+    """
+    return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, dims=-1), sin)

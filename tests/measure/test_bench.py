@@ -8,9 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from kvlab.measure import agreement, bench, footprint, machine, manager_speed, report, rounds
+from kvlab.measure import (
+    agreement,
+    bench,
+    footprint,
+    machine,
+    manager_speed,
+    report,
+    rounds,
+    subjects,
+    throughput,
+)
 from kvlab.measure import competitors as c
-from kvlab.measure import subjects, throughput
 
 ROWS = (
     "random Llama",
