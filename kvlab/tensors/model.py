@@ -115,12 +115,13 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """input_ids, positions -> hidden states -> logits.
 
-    A new instance has no weights worth running: use `Decoder.random` or checkpoint.load_model.
+    A new instance has no weights yet and refuses to run: `Decoder.random` or
+    checkpoint.load_model give one that has.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.has_weights = config, False
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -151,6 +152,7 @@ class Decoder(nn.Module):
             for parameter in self.parameters():
                 if parameter.dim() == 2 and not any(parameter is p for p in used_by_rows):
                     parameter.data = parameter.data.t().contiguous().t()
+        self.has_weights = True
         return self.eval().requires_grad_(False)
 
     @property
@@ -168,6 +170,10 @@ class Decoder(nn.Module):
 
     def forward(self, input_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """input_ids, positions: [N] integers. Returns hidden states after the last norm, [N, D]."""
+        if not self.has_weights:
+            raise ValueError(
+                "this Decoder has no weights; use Decoder.random(config) or load_model"
+            )
         assert input_ids.shape == positions.shape and input_ids.dim() == 1
         x = self.embed_tokens(input_ids)  # [N, D]
         cos, sin = cos_sin(positions, self.inv_freq, x.dtype)  # [N, 1, d]

@@ -19,7 +19,7 @@ from kvlab.widgets import cache_growth, growth_editor
 torch.manual_seed(0)
 shape = dict(num_layers=2, num_query_heads=8, num_kv_heads=4, head_dim=8)
 config = ModelConfig(vocab_size=64, hidden_size=64, intermediate_size=64, max_model_len=64, **shape)
-small = LLM(Decoder(config), block_size=4, cache_dtype=torch.bfloat16, num_blocks=12)
+small = LLM(Decoder.random(config), block_size=4, cache_dtype=torch.bfloat16, num_blocks=12)
 small.start_trace()
 small.generate([5, 6, 7, 8, 9], SamplingParams(max_tokens=4))
 cache_growth(small.stop_trace())

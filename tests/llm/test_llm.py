@@ -237,3 +237,8 @@ def test_weights_and_block_size_enter_the_identity():
     assert (
         LLM(model).engine.scheduler.manager.root != LLM(LLM().model).engine.scheduler.manager.root
     )
+
+
+def test_a_decoder_without_weights_refuses_to_run():
+    with pytest.raises(ValueError, match=r"no weights; use Decoder\.random"):
+        LLM(Decoder(ModelConfig(50, 16, 24, 1, 2, 1, 8)), num_blocks=4).generate([1, 2])

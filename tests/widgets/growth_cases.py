@@ -11,7 +11,6 @@ WORDS = {5: " a", 6: " gentle", 7: " breeze", 8: " stirred", 9: " leaves"}
 
 def small_llm(num_blocks: int = 12, **options: object) -> LLM:
     """L = 2, H_kv = 4, d_h = 8, two bytes a value: 256 bytes a position. Blocks of 4."""
-    torch.manual_seed(0)
     config = ModelConfig(
         vocab_size=64,
         hidden_size=64,
@@ -23,7 +22,7 @@ def small_llm(num_blocks: int = 12, **options: object) -> LLM:
         max_model_len=64,
     )
     options = {"block_size": 4, "cache_dtype": torch.bfloat16, **options}
-    return LLM(Decoder(config), num_blocks=num_blocks, **options)
+    return LLM(Decoder.random(config), num_blocks=num_blocks, **options)
 
 
 def traced(llm: LLM, prompts: object, params: SamplingParams) -> Trace:
