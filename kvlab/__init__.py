@@ -13,7 +13,7 @@ _HOME = {
     "BlockPool": "kvlab.core.block_pool",
     "KVCacheManager": "kvlab.core.kv_cache_manager",
     "Scheduler": "kvlab.core.scheduler",
-    "SchedulerConfig": "kvlab.core.scheduler",
+    "SchedulerConfig": "kvlab.core.scheduler_config",
     "Trace": "kvlab.core.trace",
     "ContiguousCache": "kvlab.tensors.kv_cache",
     "PagedCache": "kvlab.tensors.kv_cache",

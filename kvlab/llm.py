@@ -15,7 +15,8 @@ from kvlab import tiny
 from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
 from kvlab.core.request import FinishReason, Request, SamplingParams
-from kvlab.core.scheduler import Scheduler, SchedulerConfig
+from kvlab.core.scheduler import Scheduler
+from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.trace import Trace
 from kvlab.engine import LLMEngine
 from kvlab.outputs import RequestOutput, Sink, TextDeltas

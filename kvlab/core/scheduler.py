@@ -13,32 +13,11 @@ prompt cannot starve them (section 21.3).
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
+from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.request import FinishReason, Request, RequestStatus
+from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.scheduler_output import SampledToken, ScheduledRequest, SchedulerOutput
-
-
-@dataclass(frozen=True)
-class SchedulerConfig:
-    """max_num_batched_tokens: positions a step may compute; max_num_seqs: requests running at once.
-
-    enable_chunked_prefill: a prompt may be spread over steps. max_model_len: longest sequence.
-    """
-
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 2048
-    enable_chunked_prefill: bool = True
-    max_model_len: int = 1 << 20
-
-    def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"SchedulerConfig: {name} is {value!r}; give an integer of at least 1"
-                )
 
 
 def _decode_first(request: Request) -> tuple[bool, int]:
@@ -72,38 +51,12 @@ class Scheduler:
         Raises ValueError naming both numbers: prompt beyond the model's context, beyond the
         whole pool, beyond the budget with chunking off, or n beyond max_num_seqs.
         """
-        self._check_can_run(request, 1 + len(forks))
+        pool, block_size = self.manager.pool, self.manager.block_size
+        self.config.check_can_run(request, 1 + len(forks), pool.num_blocks, block_size)
         self.waiting.append(request)
         if forks:
             self.forks[request.request_id] = list(forks)
         self._emit("added", request, prompt_tokens=request.num_prompt_tokens)
-
-    def _check_can_run(self, request: Request, count: int) -> None:
-        prompt, config, manager = request.num_prompt_tokens, self.config, self.manager
-        blocks, usable = cdiv(prompt, manager.block_size), manager.pool.num_blocks
-        who = f"request {request.request_id!r}"
-        if prompt >= config.max_model_len:
-            raise ValueError(
-                f"{who}: the prompt has {prompt} tokens and the longest sequence is "
-                f"{config.max_model_len}; shorten it to {config.max_model_len - 1} or "
-                "fewer, so that one output fits"
-            )
-        if blocks > usable:
-            raise ValueError(
-                f"{who}: the prompt needs {blocks} blocks of {manager.block_size} "
-                f"tokens and the whole pool has {usable}; shorten it or give more blocks"
-            )
-        if not config.enable_chunked_prefill and prompt > config.max_num_batched_tokens:
-            raise ValueError(
-                f"{who}: the prompt has {prompt} tokens and a step computes at most "
-                f"{config.max_num_batched_tokens}; turn chunked prefill on or raise "
-                "max_num_batched_tokens"
-            )
-        if count > config.max_num_seqs:
-            raise ValueError(
-                f"{who}: n is {count} and at most {config.max_num_seqs} requests run at "
-                "once; lower n or raise max_num_seqs"
-            )
 
     def finish(
         self, request: Request, reason: FinishReason, stop_reason: int | str | None = None

@@ -26,7 +26,7 @@ class View(anywidget.AnyWidget):
 
     def html(self) -> str:
         """The HTML form; see html.py."""
-        raise NotImplementedError(f"{type(self).__name__} has no HTML form")
+        raise TypeError(f"{type(self).__name__} must say how it looks as HTML: define html()")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

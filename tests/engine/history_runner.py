@@ -10,7 +10,8 @@ import hashlib
 
 from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager
-from kvlab.core.scheduler import Scheduler, SchedulerConfig
+from kvlab.core.scheduler import Scheduler
+from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.scheduler_output import SampledToken
 from kvlab.engine import LLMEngine
 

@@ -15,6 +15,7 @@ CORE = [
     "recorder",
     "request",
     "scheduler",
+    "scheduler_config",
     "scheduler_output",
     "trace",
 ]

@@ -124,11 +124,16 @@ def test_two_streams_taken_in_turns(llm):
 def test_leaving_a_stream_aborts_it(llm):
     stream = llm.stream(PROMPT, params())
     next(stream)
+    assert len(llm.engine.requests) == 1
     stream.close()
+    assert llm.engine.requests == {}
 
 
 def test_a_stream_that_is_never_started_holds_nothing_once_dropped(llm):
-    llm.stream(PROMPT, params())
+    stream = llm.stream(PROMPT, params())
+    assert len(llm.engine.requests) == 1
+    del stream
+    assert llm.engine.requests == {}
 
 
 def test_abort_from_outside(llm):

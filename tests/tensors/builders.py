@@ -5,7 +5,8 @@ import torch
 from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.request import SamplingParams
-from kvlab.core.scheduler import Scheduler, SchedulerConfig
+from kvlab.core.scheduler import Scheduler
+from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.engine import LLMEngine
 from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.kv_cache import ContiguousCache, PagedCache, contiguous_forward

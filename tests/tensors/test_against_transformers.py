@@ -170,7 +170,7 @@ class TestWhatDoesNotFitIsRefused:
         save_random(tmp_path)
         return tmp_path
 
-    def refuse(self, folder, *words):
+    def check_refused(self, folder, *words):
         with pytest.raises(CheckpointError) as error:
             load_model(folder)
         for word in words:
@@ -178,42 +178,44 @@ class TestWhatDoesNotFitIsRefused:
 
     def test_missing_tensor(self, folder):
         edit(folder, lambda t: t.pop("model.layers.1.mlp.up_proj.weight"))
-        self.refuse(folder, "model.layers.1.mlp.up_proj.weight is missing", "[80, 48]", "1 of")
+        self.check_refused(
+            folder, "model.layers.1.mlp.up_proj.weight is missing", "[80, 48]", "1 of"
+        )
 
     def test_misshapen_tensor(self, folder):
         edit(folder, lambda t: t.update({"model.norm.weight": torch.ones(47)}))
-        self.refuse(folder, "model.safetensors", "model.norm.weight", "[47]", "[48]")
+        self.check_refused(folder, "model.safetensors", "model.norm.weight", "[47]", "[48]")
 
     def test_unknown_tensor(self, folder):
         edit(folder, lambda t: t.update({"model.layers.0.self_attn.q_norm.weight": torch.ones(8)}))
-        self.refuse(folder, "q_norm.weight has no place in a LlamaForCausalLM")
+        self.check_refused(folder, "q_norm.weight has no place in a LlamaForCausalLM")
 
     def test_truncated_file(self, folder):
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-100])
-        self.refuse(folder, "model.safetensors", "truncated or damaged")
+        self.check_refused(folder, "model.safetensors", "truncated or damaged")
 
     def test_missing_file_of_a_sharded_checkpoint(self, tmp_path):
         save_random(tmp_path, shard="60KB")
         sorted(tmp_path.glob("*.safetensors"))[-1].unlink()
-        self.refuse(tmp_path, "is missing")
+        self.check_refused(tmp_path, "is missing")
 
     def test_index_that_points_outside(self, folder):
         (folder / "model.safetensors.index.json").write_text(
             json.dumps({"weight_map": {"a": "../other.safetensors"}})
         )
-        self.refuse(folder, "../other.safetensors", "not a file name inside the folder")
+        self.check_refused(folder, "../other.safetensors", "not a file name inside the folder")
 
     def test_only_a_pickle_file(self, folder):
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        self.refuse(folder, "pytorch_model.bin is a pickle file")
+        self.check_refused(folder, "pytorch_model.bin is a pickle file")
 
     def test_no_config(self, tmp_path):
-        self.refuse(tmp_path, "config.json is missing")
+        self.check_refused(tmp_path, "config.json is missing")
 
     def test_broken_config(self, folder):
         (folder / "config.json").write_text("{")
-        self.refuse(folder, "not valid JSON")
+        self.check_refused(folder, "not valid JSON")
 
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -234,11 +236,11 @@ class TestWhatDoesNotFitIsRefused:
     )  # fmt: skip
     def test_unsupported_configuration(self, folder, changes, words):
         set_config(folder, **changes)
-        self.refuse(folder, *words)
+        self.check_refused(folder, *words)
 
     def test_a_window_that_would_be_ignored(self, tmp_path):
         save_random(tmp_path, "Mistral", sliding_window=4096)
-        self.refuse(tmp_path, "sliding_window is 4096")
+        self.check_refused(tmp_path, "sliding_window is 4096")
 
 
 def test_null_keys_mean_absent(tmp_path):

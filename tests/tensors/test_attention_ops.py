@@ -13,7 +13,7 @@ from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.ops import PagedAttention
 
 
-def compare(
+def check_against_spec(
     config,
     block_size,
     work,
@@ -73,13 +73,13 @@ def test_decode(heads, block_size, together, monkeypatch):
         **{**CONFIG.__dict__, "num_query_heads": heads[0], "num_kv_heads": heads[1], "head_dim": 10}
     )
     work = [(length - 1, 1) for length in (1, 3, block_size, block_size + 1, 40)]
-    batch = compare(config, block_size, work, together=together, monkeypatch=monkeypatch)
+    batch = check_against_spec(config, block_size, work, together=together, monkeypatch=monkeypatch)
     assert batch.is_pure_decode
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_decode_of_equal_lengths_needs_no_mask(together, monkeypatch):
-    compare(CONFIG, 4, [(8, 1)] * 3, together=together, monkeypatch=monkeypatch)
+    check_against_spec(CONFIG, 4, [(8, 1)] * 3, together=together, monkeypatch=monkeypatch)
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -88,18 +88,18 @@ def test_prefill_chunks_and_decode_in_one_step(heads, block_size):
     config = ModelConfig(
         **{**CONFIG.__dict__, "num_query_heads": heads[0], "num_kv_heads": heads[1], "head_dim": 10}
     )
-    compare(config, block_size, [(0, 5), (7, 3), (16, 1), (3, 14), (0, 1)])
+    check_against_spec(config, block_size, [(0, 5), (7, 3), (16, 1), (3, 14), (0, 1)])
 
 
 def test_a_long_prompt_in_query_tiles(monkeypatch):
     monkeypatch.setattr(ops, "QUERY_TILE", 5)
-    compare(CONFIG, 4, [(0, 23), (9, 13)])
+    check_against_spec(CONFIG, 4, [(0, 23), (9, 13)])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float16, 1e-3), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("together", [True, False])
 def test_a_narrower_store_is_read_as_it_was_rounded(dtype, tolerance, together, monkeypatch):
-    compare(
+    check_against_spec(
         CONFIG,
         4,
         [(7, 1), (3, 1)],
