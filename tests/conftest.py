@@ -1,7 +1,5 @@
 """Settings for all tests: seeded hypothesis, one torch thread, small builders."""
 
-import os
-
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -10,10 +8,7 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile(
-    "soak", parent=settings.get_profile("kvlab"), max_examples=2000, derandomize=False
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kvlab"))
+settings.load_profile("kvlab")
 
 
 def pytest_configure(config) -> None:

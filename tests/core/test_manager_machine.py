@@ -6,7 +6,7 @@ that is unwritten or holds another history. That is what identities are for.
 """
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -151,4 +151,9 @@ TestManagerMachine = ManagerMachine.TestCase
 
 @pytest.mark.soak
 class TestManagerMachineLong(ManagerMachine.TestCase):
-    settings = settings(max_examples=40, stateful_step_count=2000)
+    settings = settings(
+        max_examples=300,
+        stateful_step_count=400,
+        derandomize=False,
+        suppress_health_check=list(HealthCheck),
+    )

@@ -83,6 +83,16 @@ def test_decode_of_equal_lengths_needs_no_mask(together, monkeypatch):
 
 
 @pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("work", [[(0, 5), (0, 5)], [(3, 4), (9, 4), (0, 4)], [(17, 16)]])
+def test_chunks_of_equal_length(heads, together, work, monkeypatch):
+    """Past 3, 9 and none, four queries each: one mask hides the future and the padding."""
+    sizes = {"num_query_heads": heads[0], "num_kv_heads": heads[1], "head_dim": 10}
+    config = ModelConfig(**{**CONFIG.__dict__, **sizes})
+    check_against_spec(config, 4, work, together=together, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("block_size", [1, 4, 16])
 def test_prefill_chunks_and_decode_in_one_step(heads, block_size):
     config = ModelConfig(
