@@ -53,6 +53,8 @@ def lab(
     browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
 ) -> None:
     """Open JupyterLab on the start page, on 127.0.0.1."""
+    from kvlab import workbook
+
     with plain_errors():
         root = find_clone()
         try:
@@ -62,6 +64,8 @@ def lab(
         if browser and not has_display():
             typer.echo("No display here: open the address that JupyterLab prints below.")
             browser = False
+        copies = workbook.prepare(root)
+        typer.echo(f"Your own copies of the notebooks are in {copies}; end with Ctrl-C.")
         os.chdir(root)
         LabApp.launch_instance(argv=lab_arguments(root, port, browser))
 
@@ -87,7 +91,8 @@ def lab_arguments(root: Path, port: int, browser: bool) -> list[str]:
         "--ip=127.0.0.1",
         f"--port={port}",
         f"--ServerApp.root_dir={root}",
-        f"--LabApp.default_url=/lab/tree/{START_PAGE}",
+        f"--LabApp.default_url=/lab/tree/workbook/{Path(START_PAGE).name}",
+        "--ServerApp.log_level=WARN",  # the address is printed at any level
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]

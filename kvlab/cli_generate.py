@@ -26,8 +26,8 @@ def run(
     stderr. Raises ValueError for arguments that do not fit.
     """
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    if trace is not None and not trace.parent.is_dir():
-        raise ValueError(f"the folder of {str(trace)!r} does not exist; create it first")
+    if trace is not None and (trace.is_dir() or not trace.parent.is_dir()):
+        raise ValueError(f"--trace {str(trace)!r} is not a file in a folder that exists")
     llm = LLM(model)
     prompt = tiny.as_prompt(text) if llm.name == "tiny" else text
     if trace is not None:
@@ -37,6 +37,8 @@ def run(
         llm.stop_trace().save(trace)
     if as_json:
         print(json.dumps(_report(llm, prompt, deltas, cached, times), ensure_ascii=False))
+    elif deltas[-1].finish_reason != "stop":
+        print(f"note: ended by {deltas[-1].finish_reason}, see --max-tokens", file=sys.stderr)
     notice = llm.notice(prompt)
     if notice:
         print(f"note: {notice}", file=sys.stderr)
@@ -48,8 +50,8 @@ def _stream(
 ) -> tuple[list[TextDelta], list[int], dict]:
     """Run to the end. Returns the deltas, positions cached after each step, and the times."""
     deltas, cached = [], []
-    stream = llm.stream(prompt, params, request_id="cli")
-    request = llm.engine.requests["cli"]
+    stream = llm.stream(prompt, params, request_id="prompt")
+    request = llm.engine.requests["prompt"]
     for delta in stream:
         deltas.append(delta)
         if delta.token_ids:

@@ -37,7 +37,7 @@ class LLM:
     model: "tiny" (ships with kvlab), a folder in Hugging Face layout, or a `Decoder`.
     num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
     dtype computes, cache_dtype is stored (None: the same). device None: CUDA if there is one.
-    Raises ValueError for arguments that do not fit, naming the value.
+    Raises ValueError for arguments that do not fit, naming the value. One thread at a time.
     """
 
     def __init__(

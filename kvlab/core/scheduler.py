@@ -204,25 +204,34 @@ class Scheduler:
     ) -> list[Request]:
         """Record what the step computed, then what it selected. Returns those with new output."""
         self.manager.commit_step()
-        for row in output.requests:
-            request, _ = self._in_step[row.request_id]
-            for r in (request, *row.samplers[1:]):
-                r.num_computed_tokens = row.end
-            self._emit("computed", request, start=row.start, end=row.end)
+        self._record_processed(output)
         touched = [r for row in output.requests for r in row.samplers]
-        for request in touched:
-            token = sampled[request.request_id]
-            request.append_output(token.token_id)
-            if token.logprobs is not None:
-                request.output_logprobs.append(dict(token.logprobs))
-            self._emit(
-                "selected", request, token_id=token.token_id, position=request.num_tokens - 1
-            )
+        self._record_selected(touched, sampled)
         for request in touched:
             reason = request.check_stop(self.config.max_model_len)
             if reason is not None:
                 self.finish(request, reason)
         return touched
+
+    def _record_processed(self, output: SchedulerOutput) -> None:
+        """Keys and values of these positions exist now."""
+        for row in output.requests:
+            request, _ = self._in_step[row.request_id]
+            for r in (request, *row.samplers[1:]):
+                r.num_computed_tokens = row.end
+            self._emit("computed", request, start=row.start, end=row.end)
+
+    def _record_selected(
+        self, requests: Sequence[Request], sampled: Mapping[str, SampledToken]
+    ) -> None:
+        """One more token is known of each request; the cache does not change."""
+        for request in requests:
+            token = sampled[request.request_id]
+            request.append_output(token.token_id)
+            if token.logprobs is not None:
+                request.output_logprobs.append(dict(token.logprobs))
+            position = request.num_tokens - 1
+            self._emit("selected", request, token_id=token.token_id, position=position)
 
     def fail_step(self, output: SchedulerOutput) -> None:
         """The model pass did not happen or cannot be trusted: every row is to be computed again.

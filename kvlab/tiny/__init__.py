@@ -7,6 +7,7 @@ It knows about 700 words, one token each. Any other word falls into bytes that i
 import difflib
 import functools
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,13 @@ BYTES = range(5, 261)  # token ids of single bytes; all but the punctuation are 
 
 
 def prompt(notes: str, question: str, rules: str = "Answer in one short sentence.") -> str:
-    """The layout the model was trained on: rules and notes, then one question."""
-    system = " ".join(part for part in (rules, notes) if part)
+    """The layout the model was trained on: rules and notes, then one question.
+
+    Line breaks and doubled spaces become single spaces. Raises ValueError without a question.
+    """
+    system, question = " ".join(f"{rules} {notes}".split()), " ".join(question.split())
+    if not question:
+        raise ValueError("the question is empty; type one, for example 'What does Ada like?'")
     head = f"<|system|> {system}<|end|>" if system else ""
     return f"<|endoftext|>{head}<|user|> {question}<|end|><|assistant|>"
 
@@ -28,6 +34,26 @@ def prompt(notes: str, question: str, rules: str = "Answer in one short sentence
 def as_prompt(text: str) -> str:
     """Plain text becomes a user's turn; a text with tags is left as it is."""
     return text if "<|" in text else prompt("", text, rules="")
+
+
+def examples() -> list[tuple[str, str]]:
+    """One fact and its question for each of the forms that the model was trained on."""
+    from kvlab.tiny.corpus import RELATIONS
+
+    return [
+        (r.answer.format(s=r.subjects[0], v=r.values[1]), r.question.format(s=r.subjects[0]))
+        for r in RELATIONS
+    ]
+
+
+def is_trained_question(text: str) -> bool:
+    """Whether a user's turn ends in a question, or a wish for a story, of a trained form."""
+    from kvlab.tiny.corpus import RELATIONS
+
+    if re.search(r"(^|[.?] )(Tell me|I want to hear) [^.?]*\.$", text):
+        return True
+    forms = (re.escape(r.question).replace(r"\{s\}", r"\w+") for r in RELATIONS)
+    return any(re.search(rf"(^|[.?] ){form}$", text) for form in forms)
 
 
 @functools.cache
@@ -65,20 +91,29 @@ def unknown_words(text: str) -> list[str]:
 
 
 def notice(text: str) -> str | None:
-    """A sentence about words the model never learned, with near ones that it did; else None."""
-    unknown = unknown_words(text)
-    if not unknown:
-        return None
-    hints = []
-    for word in unknown[:5]:
-        near = difflib.get_close_matches(word[:40], words(), n=1, cutoff=0.6)
-        shown = repr(word if len(word) <= 20 else word[:20] + "…")
-        if word in words():
-            hints.append(f"{shown} (put one space before it)")
-        else:
-            hints.append(f"{shown} (try {near[0]!r})" if near else shown)
-    more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-    return (
-        f"The tiny model never learned {', '.join(hints)}{more}; do not trust the answer. "
-        f"kvlab.tiny.words() lists the {len(words())} words it knows."
-    )
+    """What a reader should know before trusting the answer to a prompt; None if nothing.
+
+    Words the model never learned, with near ones that it did; or a question of no trained form.
+    """
+    if unknown := unknown_words(text):
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        hints = ", ".join(_hint(word) for word in unknown[:5])
+        return (
+            f"The tiny model never learned {hints}{more}; do not trust the answer. "
+            f"kvlab.tiny.words() lists the {len(words())} words it knows."
+        )
+    turns = re.findall(r"<\|user\|> (.*?)<\|end\|>", text)
+    if turns and not is_trained_question(turns[-1]):
+        return (
+            "The words are known, but the question has none of the forms that the tiny model was "
+            "trained on; do not trust the answer. kvlab.tiny.examples() shows all forms."
+        )
+    return None
+
+
+def _hint(word: str) -> str:
+    shown = repr(word if len(word) <= 20 else word[:20] + "…")
+    if word in words():
+        return f"{shown} (put one space before it)"
+    near = difflib.get_close_matches(word[:40], words(), n=1, cutoff=0.75)
+    return f"{shown} (try {near[0]!r})" if near else shown

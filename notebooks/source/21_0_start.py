@@ -16,11 +16,15 @@
 #
 # **What does a language model keep between two tokens, and what does that cost?**
 #
-# These pages answer by running. A small inference engine with a paged cache, in torch, serves real
-# requests on your machine. Every number, table and picture is a view of what it just did. Nothing on a
-# page is typed in, and nothing is loaded from a network.
+# A language model writes one token after another. For each token it has read, every layer computes a **key**
+# and a **value**, which later tokens look back at. They stay the same from then on, so a server keeps them:
+# the **KV cache**. It saves computing them again, and it costs memory that grows with every token.
 #
-# 5 minutes · any laptop, no GPU
+# These pages show it by running. A small inference engine with a paged cache, in torch, serves real
+# requests on your machine. Every output, table and picture is a view of what it just did, and nothing is
+# loaded from a network.
+#
+# 5 minutes · any laptop, no GPU. Choose **Run ▸ Run All Cells** to run the page.
 
 # %% tags=["setup"]
 import sys
@@ -49,8 +53,9 @@ print(len(output.prompt_token_ids), "prompt tokens,", len(output.outputs[0].toke
 print(f"{llm.cache.bytes_per_position:,} bytes of keys and values for each processed position")
 
 # %% [markdown]
-# Ask the same again, and the engine finds the blocks of the first request still in its cache. Only what
-# is left of the last block is computed.
+# Ask the same again, and the engine finds blocks of the first request still in its cache. Reuse is by whole
+# blocks, here of 16 positions, and at least one position is always computed: keys and values alone select
+# no token. So the last block of this prompt is computed again.
 
 # %%
 (again,) = llm.generate(prompt, SamplingParams(max_tokens=12))
@@ -63,10 +68,14 @@ print(
 assert again.outputs[0].text == output.outputs[0].text
 
 # %% [markdown]
-# The model has a vocabulary of about 700 words. A word outside it is told with the output:
+# The model knows about 700 words and some forms of questions. If you leave them, the output says so:
 
 # %%
-print(tiny.notice("Ada likes soups."))
+for question in ("What does Ada like?", "What does Ada eat?", "Which soups does Ada like?"):
+    (asked,) = llm.generate(tiny.prompt(notes, question), SamplingParams(max_tokens=12))
+    print(question, "->", asked.outputs[0].text.strip())
+    if asked.notice:
+        print("   note:", asked.notice)
 
 # %% [markdown]
 # ## What this machine can do
@@ -92,7 +101,7 @@ print(doctor.render(doctor.findings()))
 #
 # | word | here |
 # |---|---|
-# | `block_size` | tokens a cache block, as in vLLM; never the context length, as in some training code |
+# | `block_size` | tokens per cache block, as in vLLM; never the context length, as in some training code |
 # | context length | positions a sequence may have; `max_model_len` |
 # | KV heads | heads that store keys and values; query heads may be more |
 # | page | we say block |

@@ -16,7 +16,17 @@
 #
 # **A prompt of five tokens has just produced its first output. How many positions are in the cache?**
 #
-# 30 minutes · any laptop, no GPU, no network · builds on 21.1
+# 30 minutes · any laptop, no GPU, no network
+#
+# Choose **Run ▸ Run All Cells** first; it takes about five seconds. Until you do, each view is a printed
+# table of what it shows.
+#
+# The words you need, in one paragraph. A model reads a text as **tokens**, numbered by **position** from 0.
+# In each of its layers, every position gets a **key** and a **value**, two short vectors. Later positions
+# compare their own **query** with all earlier keys, and mix the values by how well they match: that is
+# attention. Keys and values of a position never change once computed, so they are kept: the **KV cache**.
+# A **pass** is one run of the model over new tokens. The first pass reads the whole prompt; each later one
+# reads a single token. A paged cache keeps its positions in **blocks**, here of four **slots** each.
 #
 # After this section you can
 #
@@ -39,9 +49,22 @@ from itertools import pairwise
 
 import torch
 
-from kvlab import LLM, ContiguousCache, Decoder, ModelConfig, PagedCache, SamplingParams, tiny
+from kvlab import (
+    LLM,
+    BlockPool,
+    ContiguousCache,
+    Decoder,
+    KVCacheManager,
+    LLMEngine,
+    ModelConfig,
+    PagedCache,
+    SamplingParams,
+    Scheduler,
+    tiny,
+)
 from kvlab.tensors.kv_cache import contiguous_forward
 from kvlab.tensors.ops import NoCache
+from kvlab.tensors.runner import ModelRunner
 from kvlab.tensors.sampling import probabilities
 from kvlab.widgets import cache_growth, growth_editor
 
@@ -57,7 +80,7 @@ _ = torch.set_num_threads(1)  # one thread: times are steadier, and the model is
 llm = LLM("tiny", block_size=4, num_blocks=32, enable_prefix_caching=False)
 prompt = tiny.prompt("Ada likes soup. The key is red.", "What does Ada like?", rules="")
 
-llm.start_trace(attention_layer=0)
+llm.start_trace(attention_layer=0)  # also keep the attention weights of the first layer
 (answer,) = llm.generate(prompt, SamplingParams(max_tokens=8))
 trace = llm.stop_trace()
 
@@ -70,7 +93,8 @@ print("answer:       ", answer.outputs[0].text.strip())
 # <kbd>←</kbd> <kbd>→</kbd> <kbd>Home</kbd> <kbd>End</kbd>; <kbd>Space</kbd> plays.
 #
 # Each column is a position, each row the keys (K) or values (V) of one layer. A token that has been
-# selected stands in a dashed column: the text has it, the cache does not.
+# selected stands in a dashed column: the text has it, the cache does not. Words in italics are the
+# model's own marks: *system*, *user*, *assistant* begin a turn, *end* closes it.
 
 # %%
 cache_growth(trace)
@@ -79,7 +103,18 @@ cache_growth(trace)
 # Two kinds of stop alternate. A **pass** processes a token and fills one more column in every layer.
 # Then its logits **select** the next token, and no column changes.
 #
+# That answers the question at the top: **five**. The first output is selected from the prompt's own pass.
+# Its keys and values do not exist until a later pass reads it.
+#
 # ## The same in numbers small enough to check by hand
+#
+# The bytes of keys and values are a product. This is the **payload**:
+#
+# $$\mathrm{bytes} = 2 \cdot L \cdot B \cdot H_{kv} \cdot T \cdot d_h \cdot s$$
+#
+# 2 for keys and values, $L$ layers, $B$ requests, $H_{kv}$ heads that store keys and values, $T$ processed
+# positions, $d_h$ numbers a head and position (its width), $s$ bytes a number: 2 in half precision (fp16),
+# 4 in single precision (fp32).
 #
 # Take 2 layers, 4 KV heads, head width 8, one request, 2 bytes a stored value, and a prompt of five
 # tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here.
@@ -102,19 +137,20 @@ logits = contiguous_forward(model, prompt_ids, cache)
 key = cache.keys[0]
 print("one key tensor, [B, H_kv, T, d_h]:", list(key.shape))
 print("values in it:", key.numel(), "  bytes:", key.nbytes)
-print("keys and values of both layers:", cache.nbytes, "bytes")
+print("payload, keys and values of both layers:", cache.nbytes, "bytes")
 assert (key.numel(), key.nbytes, cache.nbytes) == (160, 320, 1280)
 
 # %% [markdown]
 # ## Predict, then run
 #
-# Three more passes follow, each with one token as input, `[1, 1]`. Write down your answers in place of
-# `None` before you run the cell after this one. Nothing breaks if you leave them.
+# Three more passes follow. Each reads one token, an input of shape `[1, 1]`: one request, one token. Write
+# your answers in place of `None`, run this cell, and then the next one, which holds the solution. Nothing
+# breaks if you leave them.
 
 # %%
-my_bytes_after_each_pass = None  # for example [1280, ..., ..., ...]
-my_outputs_selected_in_all = None
-my_positions_processed_in_all = None
+my_bytes = None  # payload after passes 1, 2 and 3: a list of three numbers
+my_outputs_selected = None  # how many outputs have been selected by then
+my_outputs_processed = None  # of these outputs, how many have keys and values
 
 # %% tags=["claim-21.6-b"]
 cache = ContiguousCache(config, batch=1, dtype=torch.float16)
@@ -151,19 +187,13 @@ assert totals == held == [1280, 1536, 1792, 2048] and added == 256
 assert list(served.outputs[0].token_ids) == torch.cat(selected, 1)[0].tolist()
 assert (len(served.outputs[0].token_ids), processed) == (4, 3)
 
-if my_bytes_after_each_pass is not None:
-    print(
-        "your bytes:",
-        my_bytes_after_each_pass,
-        "right" if my_bytes_after_each_pass == totals else "not these",
-    )
-    print(
-        "your counts:",
-        my_outputs_selected_in_all,
-        "selected,",
-        my_positions_processed_in_all,
-        "processed after the prompt",
-    )
+for mine, right, what in (
+    (my_bytes, totals[1:], "bytes after each pass"),
+    (my_outputs_selected, len(selected), "outputs selected"),
+    (my_outputs_processed, processed, "outputs processed"),
+):
+    if mine is not None:
+        print(f"your {what}: {mine}", "- right" if mine == right else f"- the run gives {right}")
 
 # %% [markdown]
 # Four outputs exist, and the cache has grown three times. The fourth was selected last, and nobody has
@@ -198,22 +228,20 @@ print(inspect.getsource(ContiguousCache.append))
 print(inspect.getsource(PagedCache.write))
 
 # %% [markdown]
-# The scheduler keeps the two moments apart. It first moves `num_computed_tokens` forward for all rows
-# of the step, and only then appends what was selected:
+# `slot_mapping` says for each new position which slot of the pool is its own. The scheduler keeps the
+# two moments apart. After a pass it first records what was processed, and then what was selected:
 
 # %%
-print(inspect.getsource(type(llm.engine.scheduler).update_from_output))
+print(inspect.getsource(Scheduler._record_processed))
+print(inspect.getsource(Scheduler._record_selected))
 
 # %% [markdown]
 # Which token is it? The next cell serves a request over blocks that are taken in the order 7, 2, 9, 5.
-# After every pass it reads the newest column back through the block table and holds it against two
+# The request's **block table** lists them: entry 0 is the block of positions 0 to 3, and so on. After every pass it reads the newest column back through the block table and holds it against two
 # candidates: the column that a full recomputation gives for the token consumed, and the one it would
 # give for the token selected.
 
 # %% tags=["claim-21.6-c"]
-from kvlab import BlockPool, KVCacheManager, LLMEngine, Scheduler
-from kvlab.tensors.runner import ModelRunner
-
 paged = PagedCache(config, num_blocks=10, block_size=4)
 manager = KVCacheManager(BlockPool([7, 2, 9, 5]), block_size=4)
 engine = LLMEngine(Scheduler(manager), ModelRunner(model, paged))
@@ -250,7 +278,8 @@ assert manager.pool.num_free_blocks == 4
 
 # %% [markdown]
 # The whole stored tensor was compared, not only its last column. Positions 0 to 3 lie in block 7,
-# 4 to 7 in block 2, 8 and on in block 9. Read through the table, they stand in logical order.
+# 4 to 7 in block 2, 8 and on in block 9. Position $t$ is in entry $\lfloor t/4 \rfloor$ of the table, slot
+# $t \bmod 4$: position 6 is in block 2, slot 2. Read through the table, the positions stand in order.
 #
 # ## What the cache saves, and what it does not
 #
@@ -286,11 +315,14 @@ for length, _flops_without, _flops_with, ms_without, ms_with in costs:
     print(f"{length:>9}   {ms_without:9.2f} ms          {ms_with:8.2f} ms")
 
 # %% tags=["claim-21.6-e"]
+first, final_row = costs[0], costs[-1]
+for_each_key = (final_row[2] - first[2]) // (final_row[0] - first[0])
 print("operations for one more token")
-print("positions   without a cache      with a cache   ratio")
+print("positions   without a cache      with a cache   ratio   of it, growing with the positions")
 for length, flops_without, flops_with, *_times in costs:
+    ratio, growing = flops_without / flops_with, for_each_key * length / flops_with
     print(
-        f"{length:>9}   {flops_without:>15,}   {flops_with:>15,}   {flops_without / flops_with:>5.0f}"
+        f"{length:>9}   {flops_without:>15,}   {flops_with:>15,}   {ratio:>5.0f}   {growing:>10.0%}"
     )
 assert all(row[1] > 30 * row[2] for row in costs), "the cached step does a small part of the work"
 assert costs[-1][3] > costs[-1][4], "at 512 positions the cached step is the faster one"
@@ -303,13 +335,18 @@ assert reads == lengths  # every pass still reads all of them
 # %% [markdown]
 # Without a cache the work of a token grows with the whole sequence. With one, the projections and the
 # feed-forward parts are done for the new position alone. The attention is not saved: the new query
-# reads every key, one more in each pass. The first table shows how little of the work that is here;
-# its share grows with the context.
+# reads every key, one more in each pass. The last column is that part of the cached step: small for a
+# short text, and growing with it.
 #
 # ## From logits to a selected token
 #
-# A pass ends in logits, scores of shape `[1, V]`. They are not probabilities. The rules of selection
-# turn them into some.
+# A pass ends in logits: one score for each of the $V$ tokens of the vocabulary, shape `[1, V]`. They are
+# not probabilities. The rules of selection turn them into some:
+#
+# - **greedy** takes the largest score;
+# - **temperature** divides the scores first: above 1 evens them out, below 1 sharpens them;
+# - **top-k** keeps the k likeliest tokens; **top-p** keeps the likeliest ones until their probabilities
+#   reach p. The others get 0, and the rest is scaled up to a sum of 1 again.
 
 # %% tags=["claim-21.6-f"]
 caught = {}
@@ -345,9 +382,15 @@ assert int((probabilities(row, rules["top-k 2"]) > 0).sum()) == 2
 #
 # ## What the payload leaves out
 #
-# The formula counts keys and values of processed positions. A running engine holds more. The next cell
-# stops an engine in the middle of a request, while blocks of a finished one are retained, and
-# measures each part on the real tensors.
+# The payload counts keys and values of processed positions. A running engine holds more:
+#
+# - **parameters**, the model's weights, and **temporaries**, the tensors that a pass makes and drops;
+# - **gather buffers**, where attention copies the blocks it reads;
+# - **block tails**, slots of taken blocks that no position fills yet;
+# - **retained** blocks of requests that have ended, kept because a later prompt may begin the same way;
+# - **free** blocks of the pool, which was allocated as a whole at the start.
+#
+# The next cell stops an engine in the middle of a request and measures each on the real tensors.
 
 # %% tags=["nbval-ignore-output"]
 from kvlab.measure.costs import peak_temporaries
@@ -380,15 +423,14 @@ assert ledger.block_tails > 0 and ledger.retained > 0 and ledger.parameters > le
 assert prompt_step > decode_step > 0 and ledger.gather_buffers > 0
 
 # %% [markdown]
-# The payload is a small part of what this process holds. `block tails` are slots of taken blocks that
-# no position fills yet. `retained` belongs to a request that has ended: nobody reads it, and a later
-# prompt may. What the operating system counts is more again, since the allocator keeps memory that no
-# tensor uses.
+# The payload is a small part of what this process holds. What the operating system counts is more again,
+# since the allocator keeps memory that no tensor uses.
 #
 # ## Break it
 #
 # Suppose someone reasons: *the output has been selected, so it is in the cache*, and skips the write
-# when a step only decodes. The pool below is filled with NaN first, so that an unwritten slot shows.
+# when a pass reads a single token. The pool below is filled with NaN ("not a number") first, so that an
+# unwritten slot shows: whatever is computed from it is NaN too.
 
 
 # %%
@@ -422,13 +464,19 @@ wanted = torch.cat(selected, 1)[0].tolist()
 assert outputs_with(PagedCache)[0] == wanted != outputs_with(ForgetfulCache)[0]
 
 # %% [markdown]
-# The first output is right even with the fault: it comes from the prompt's own pass. The second pass
-# already reads a slot that nobody wrote.
+# The first output is right even with the fault: the prompt's pass reads several tokens, so its keys and
+# values are written, and its logits select that output. Pass 1 reads its own slot, which nobody wrote, and
+# from there on every logit is NaN. Try a prompt of a single token: then the first output fails as well.
 #
 # ## Your own text
 #
-# Change the notes or the question. The engine runs again and the view below shows that run. The model
-# knows about 700 words (`kvlab.tiny.words()`); the editor says so when you leave them.
+# Change the notes or the question. The engine runs again and the view below shows that run. The editor puts
+# one rule, "Answer in one short sentence.", before your notes. The model knows about 700 words and these
+# forms of facts and questions; the editor says so when you leave them.
+
+# %%
+for fact, question in tiny.examples():
+    print(f"{fact:<28} {question}")
 
 # %%
 editor = growth_editor(llm)

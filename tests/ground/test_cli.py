@@ -149,7 +149,8 @@ def test_lab_opens_the_start_page_on_this_machine_alone(clone, jupyter, monkeypa
     assert "--ip=127.0.0.1" in arguments
     assert "--port=8899" in arguments
     assert f"--ServerApp.root_dir={clone}" in arguments
-    assert f"--LabApp.default_url=/lab/tree/{START}" in arguments
+    assert "--LabApp.default_url=/lab/tree/workbook/21_0_start.ipynb" in arguments
+    assert (clone / "workbook" / "21_0_start.ipynb").is_file()
     assert "--LabApp.news_url=None" in arguments
     assert "--no-browser" not in arguments
 

@@ -53,7 +53,7 @@ def test_mistakes_are_one_line_and_exit_code_2():
     for arguments, words in (
         (("hi", "--model", "nowhere"), "'nowhere' is neither 'tiny' nor a folder"),
         (("hi", "--max-tokens", "0"), "max_tokens is 0"),
-        (("hi", "--trace", "/no/such/place/t.json"), "does not exist"),
+        (("hi", "--trace", "/no/such/place/t.json"), "is not a file in a folder that exists"),
     ):
         done = kvlab(*arguments)
         assert done.returncode == 2

@@ -229,3 +229,25 @@ def test_a_busy_engine_and_a_misplaced_fact_are_refused(llm: LLM) -> None:
         tiny_evaluate.answer_with_other_block(llm, EXAMPLE, cases(1, 6, 6, in_question=0)[0])
     assert llm.engine.scheduler.config is config
     assert not llm.engine.has_unfinished_requests()
+
+
+def test_every_trained_form_is_taken_for_one() -> None:
+    examples = tiny.examples()
+    assert len(examples) == 15
+    assert ("Ada likes soup.", "What does Ada like?") in examples
+    for fact, question in examples:
+        assert tiny.notice(tiny.prompt(fact, question)) is None
+    assert tiny.notice(tiny.prompt("", "Tell me a story about Ada and a red kite.")) is None
+    assert tiny.notice(tiny.as_prompt("Ada likes soup. What does Ada like?")) is None
+
+
+@pytest.mark.parametrize("question", ["What does Ada eat?", "Who likes soup?", "Ada"])
+def test_a_question_of_no_trained_form_is_told(question: str) -> None:
+    assert "none of the forms" in tiny.notice(tiny.prompt("Ada likes soup.", question))
+
+
+def test_white_space_of_notes_and_question_is_evened_out() -> None:
+    even = tiny.prompt("Ada likes soup. The key is red.", "What does Ada like?")
+    assert tiny.prompt("Ada likes  soup.\nThe key is red. ", " What does Ada like? ") == even
+    with pytest.raises(ValueError, match="question is empty"):
+        tiny.prompt("Ada likes soup.", "  ")
