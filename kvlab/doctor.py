@@ -136,6 +136,8 @@ def check_triton() -> Finding:
     if found.mode == "interpreted" and triton_mode.has_gpu():
         remedy = f"to compile for the GPU, start again without {triton_mode.VARIABLE}"
         return Finding("Triton", "note", text, remedy)
+    if found.mode == "interpreted":
+        text += "; nothing to do"
     return Finding("Triton", "ok" if found.mode == "compiled" else "note", text)
 
 

@@ -40,13 +40,14 @@ def generation(rows: Sequence[Mapping], settings: Mapping) -> str:
     ]
     for row in rows:
         for name in (c.KVLAB, *GOALS):
-            table.append([row["model"], str(row["batch"]), name, *_engine(row, name)])
-    return f"{title}\n{aligned(table)}"
+            if name in row["engines"]:
+                table.append([row["model"], str(row["batch"]), name, *_engine(row, name)])
+    absent = {row["absent"] for row in rows if row["engines"].keys() < {c.KVLAB, *GOALS}}
+    notes = [f"  the engines of transformers: {reason}" for reason in sorted(absent)]
+    return "\n".join([title, aligned(table), *notes])
 
 
 def _engine(row: Mapping, name: str) -> list[str]:
-    if name not in row["engines"]:
-        return [row["absent"], *[""] * 5]
     rate = row["engines"][name]["tokens_per_second"]
     cells = [f"{rate['median']:,.0f}", f"[{rate['min']:,.0f} .. {rate['max']:,.0f}]"]
     if name == c.KVLAB:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvlab.core.trace import Event, State, Trace, apply_patch
+from kvlab.widgets.byte_tokens import with_named_bytes
 from kvlab.widgets.growth_words import Teller
 
 NEEDED = ("block_size", "num_layers", "num_kv_heads", "head_dim", "bytes_per_value")
@@ -124,7 +125,7 @@ def reduced(trace: Trace, request_id: str, token_ids: Sequence[int]) -> dict:
         event["patch"] = _kept(event["patch"], request_id)
         event["data"] = {k: v for k, v in event["data"].items() if k != "attention"}
     used = {str(token) for token in token_ids}
-    vocab = document["meta"].get("vocab", {})
+    vocab = with_named_bytes(document["meta"].get("vocab", {}))
     document["meta"]["vocab"] = {token: text for token, text in vocab.items() if token in used}
     return document
 

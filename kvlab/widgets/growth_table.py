@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from html import escape
 
 from kvlab.core.trace import Trace
+from kvlab.widgets.byte_tokens import byte_name
 from kvlab.widgets.growth_story import Stop, growth_stops
 from kvlab.widgets.growth_words import count, visible
 from kvlab.widgets.html import html_form, table
@@ -79,7 +80,8 @@ def growth_formula(meta: Mapping, positions: int) -> tuple[str, int]:
 def _row(meta: Mapping, stop: Stop, position: int) -> tuple[object, ...]:
     request, size = stop.request, meta["block_size"]
     token = request["token_ids"][position]
-    text = visible(meta.get("vocab", {}).get(str(token), f"token {token}"))
+    text = meta.get("vocab", {}).get(str(token), f"token {token}")
+    text = byte_name(text) or visible(text)
     stored = position < stop.held
     if position < request["num_prompt_tokens"]:
         kind = "prompt"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kvlab.core.trace import Event, State
+from kvlab.widgets.byte_tokens import byte_name, with_named_bytes
 
 ORDINALS = (
     *("first", "second", "third", "fourth", "fifth"),
@@ -15,7 +16,7 @@ class Teller:
 
     def __init__(self, vocab: Mapping[str, str], block_size: int) -> None:
         """vocab: texts of the token ids that occur, as in a trace's meta."""
-        self.vocab, self.block_size = vocab, block_size
+        self.vocab, self.block_size = with_named_bytes(vocab), block_size
         self.reached = 0  # positions that were computed at some time
 
     def tell(
@@ -132,10 +133,12 @@ class Teller:
         )
 
     def text(self, now: State, position: int) -> str:
-        """The token at a position, in quotes, with line breaks made visible."""
+        """The token at a position, in quotes, with line breaks made visible; a byte by name."""
         token = now["token_ids"][position]
         text = self.vocab.get(str(token))
-        return f"token {token}" if text is None else f"'{visible(text)}'"
+        if text is None:
+            return f"token {token}"
+        return byte_name(text) or f"'{visible(text)}'"
 
 
 def added(before: int | None, nbytes: int | None) -> str:

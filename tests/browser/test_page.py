@@ -1,6 +1,7 @@
 """The same modules on a plain page without Jupyter, as the static book mounts them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 
 from lab_server import Watch
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from kvlab import LLM, SamplingParams, Trace, tiny
 from kvlab.widgets import growth_editor, growth_html, growth_payload, module_source
@@ -81,6 +82,90 @@ def test_nothing_moves_at_any_width(opened, trace: Trace, width: int) -> None:
         page.keyboard.press("ArrowRight")
     assert all(box == boxes[0] for box in boxes)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def at_the_end(page: Page) -> Locator:
+    view = page.locator(".kv[data-stop]")
+    view.focus()
+    page.keyboard.press("End")
+    return view
+
+
+def test_cells_legend_and_sentence_agree_when_the_request_has_ended(opened, trace: Trace) -> None:
+    page = opened(growth_html(growth_payload(trace)), viewport={"width": 1280, "height": 800})
+    view = page.locator(".kv[data-stop]")
+    row = view.locator(".kvg-legend li[data-kind=gone]")
+    expect(row).to_contain_text("0")
+    expect(row.get_by_text("given back", exact=True)).to_be_visible()
+    at_the_end(page)
+    expect(view.locator("[data-say]")).to_contain_text("6 outputs selected, 5 processed")
+    expect(row.locator("b")).to_have_text("32")
+    expect(row.get_by_text("given back: 27 prompt, 5 output")).to_be_visible()
+    expect(view.get_by_text("selected, never processed")).to_be_visible()
+    expect(view.get_by_text("selected, not yet processed")).to_be_hidden()
+    for kind, count in (("gone", 32), ("selected", 1), ("P", 0), ("O", 0)):
+        expect(view.locator(f".kvg-col[data-kind={kind}]")).to_have_count(count)
+        expect(view.locator(f".kvg-legend li[data-kind={kind}] b")).to_have_text(str(count))
+    expect(view.locator("[data-pos='32']")).to_have_attribute("title", re.compile("never proc"))
+    expect(view.locator(".kvg-ring")).to_be_hidden()
+
+
+def test_markers_say_how_many_columns_are_out_of_sight_and_scroll_there(
+    opened, trace: Trace
+) -> None:
+    page = opened(growth_html(growth_payload(trace)), viewport={"width": 1180, "height": 800})
+    view, scroll = page.locator(".kv[data-stop]"), page.locator(".kvg-scroll")
+    left, right = view.locator("[data-do=left]"), view.locator("[data-do=right]")
+    box = view.bounding_box()
+
+    def whole() -> list[int]:
+        """Positions whose columns are in sight as a whole."""
+        frame, labels = scroll.bounding_box(), view.locator(".kvg-labels").bounding_box()
+        start, end = labels["x"] + labels["width"], frame["x"] + frame["width"]
+        boxes = [column.bounding_box() for column in view.locator(".kvg-col").all()]
+        return [
+            p
+            for p, b in enumerate(boxes)
+            if b["x"] >= start - 1 and b["x"] + b["width"] <= end + 4.5
+        ]
+
+    expect(left).to_be_hidden()
+    seen = whole()
+    assert seen[0] == 0
+    expect(right).to_have_text(f"{35 - seen[-1]} more ▸")
+    right.focus()
+    page.keyboard.press("Enter")
+    expect(right).to_be_hidden()  # 36 columns are two screens
+    expect(view).to_be_focused()
+    seen = whole()
+    assert seen[-1] == 35
+    expect(left).to_have_text(f"◂ {seen[0]} more")
+    expect(left).to_have_attribute("aria-label", f"{seen[0]} positions further left: scroll there")
+    page.keyboard.press("Tab")
+    left.focus()
+    page.keyboard.press("Space")
+    expect(left).to_be_hidden()
+    expect(view).to_have_attribute("data-stop", "0")
+    assert view.bounding_box() == box
+    at_the_end(page)
+    expect(left).to_be_visible()
+    assert 32 in whole()
+
+
+def test_where_all_columns_fit_there_are_no_markers(opened, trace: Trace) -> None:
+    page = opened(growth_html(growth_payload(trace)), viewport={"width": 1900, "height": 800})
+    expect(page.locator(".kv[data-stop]")).to_be_visible()
+    expect(page.locator(".kvg-more")).to_be_hidden()
+
+
+def test_bytes_of_a_character_are_two_digits(opened) -> None:
+    llm = LLM("tiny", block_size=4)
+    llm.start_trace()
+    llm.generate(tiny.prompt("ü", "?", rules=""), SamplingParams(max_tokens=1))
+    page = opened(growth_html(growth_payload(llm.stop_trace())))
+    column = page.locator(".kvg-col").filter(has=page.get_by_text("C3", exact=True))
+    expect(column).to_have_attribute("title", re.compile("^position [0-9]+: byte C3, prompt"))
+    expect(page.get_by_text("BC", exact=True)).to_have_count(1)
 
 
 def test_hostile_text_is_a_title_and_a_label_and_nothing_more(opened, trace: Trace) -> None:

@@ -2,7 +2,10 @@
 
 const GROWTH_CSS = `
 .kvg{display:flex;flex-wrap:wrap;gap:.5em 2.2em;align-items:flex-start}
-.kvg-scroll{position:relative;flex:0 1 auto;min-width:0;max-width:100%;overflow-x:auto;overflow-y:hidden;padding:3px 0 4px;scrollbar-width:thin}
+.kvg-grid{flex:0 1 auto;min-width:0;max-width:100%}
+.kvg-more{display:flex;justify-content:space-between;height:1.9em;padding-left:calc(5.7em + 4px)}
+.kv .kvg-more button{width:auto;height:1.7em;padding:0 .6em;font-size:.86em;white-space:nowrap;border-radius:5px}.kvg-more [data-do=right]{margin-left:auto}
+.kvg-scroll{position:relative;overflow-x:auto;overflow-y:hidden;padding:3px 0 4px;scrollbar-width:thin}
 .kvg-inner{position:relative;display:flex;width:max-content}
 .kvg-labels{position:sticky;left:0;z-index:2;flex:none;width:5.7em;margin-right:4px;background:var(--paper);color:var(--soft)}
 .kvg-n,.kvg-t{height:1.45em;line-height:1.45em;font-size:.82em;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;text-align:center}
@@ -13,7 +16,7 @@ const GROWTH_CSS = `
 .kvg-same{height:1.5em}.kvg-same span{display:block;padding-top:.35em;font-size:.86em;font-style:italic;white-space:nowrap}
 .kvg-block{flex:none;margin-right:.55em}.kvg-cols{display:flex;gap:3px}
 .kvg-col{flex:none;width:var(--col,2.9em)}
-.kvg-n{color:var(--soft)}.kvg-t{padding:0 1px}.kvg-special{font-style:italic;color:var(--soft)}
+.kvg-n{color:var(--soft)}.kvg-t{padding:0 1px}.kvg-byte{font-family:ui-monospace,Menlo,Consolas,monospace}.kvg-special{font-style:italic;color:var(--soft)}
 .kvg-c{border-radius:4px;display:grid;place-items:center;border:1px dashed transparent}
 .kvg-c::after{font-weight:600;font-size:.8em;line-height:1}
 [data-kind=future]>.kvg-c{border-color:color-mix(in srgb,var(--line) 55%,transparent)}
@@ -24,7 +27,7 @@ const GROWTH_CSS = `
 [data-kind=P]>.kvg-c::after{content:"P"}[data-kind=O]>.kvg-c::after{content:"O"}[data-kind=C]>.kvg-c::after{content:"C"}
 .kv-large [data-only=small],.kv:not(.kv-large) [data-only=large]{display:none}
 [data-kind=future]>.kvg-t,[data-kind=future]>.kvg-n{opacity:.75}
-[data-kind=gone]>.kvg-c{border:1px solid var(--line);background:repeating-linear-gradient(135deg,transparent 0 4px,color-mix(in srgb,var(--ink) 9%,transparent) 4px 8px)}
+[data-kind=gone]>.kvg-c{border:1px solid var(--line);background:repeating-linear-gradient(135deg,transparent 0 3px,color-mix(in srgb,var(--ink) 16%,transparent) 3px 6px)}
 .kvg-bl{margin-top:.35em;height:1.75em;font-size:.82em;line-height:1.9em;color:var(--soft);border-top:2px solid transparent;white-space:nowrap}
 .kvg-bl[data-block]{border-top-color:color-mix(in srgb,var(--ink) 45%,var(--paper))}
 .kvg-bl span{position:sticky;left:calc(6.96em + 4px)}.kvg-bl[data-changed] span{outline:2px solid var(--ink);outline-offset:1px;border-radius:3px;color:var(--ink);font-weight:600}
@@ -37,17 +40,22 @@ const GROWTH_CSS = `
 .kvg[data-layout=beside] .kvg-legend{margin-bottom:.6em}.kvg[data-layout=below] .kvg-legend{order:2;align-self:center}
 .kvg[data-layout=below][data-wide] .kvg-legend{display:grid;grid-auto-flow:column;grid-template-rows:repeat(var(--rows),auto);gap:.25em 2em}
 .kvg-bytes{font-size:1.5em;font-weight:600;line-height:1.3}
-.kvg-formula{font:.88em/1.55 ui-monospace,Menlo,Consolas,monospace}.kvg-numbers{min-width:0}.kvg-two{display:grid}.kvg-two>*{grid-area:1/1}.kvg-formula span{white-space:nowrap}.kvg-formula .now{font-weight:700}
+.kvg-formula{font:.88em/1.55 ui-monospace,Menlo,Consolas,monospace}.kvg-numbers{min-width:0}.kvg-two{display:grid}.kvg-two>*{grid-area:1/1}.kvg-two>[data-off]{visibility:hidden}.kvg-formula span{white-space:nowrap}.kvg-formula .now{font-weight:700}
 .kvg-mark,.kvg-room{color:var(--soft);font-size:.9em;white-space:nowrap}.kvg-mark[data-agree=true]{color:var(--good)}.kvg-mark[data-agree=false]{color:var(--bad);font-weight:700}
 .kvg-legend{display:flex;flex-direction:column;gap:.1em;margin:0;padding:0;list-style:none;font-size:.93em;color:var(--soft)}
 .kvg-legend li{display:flex;align-items:center;gap:.55em;margin:0}.kvg-legend b{color:var(--ink);min-width:1.6em;text-align:right;font-weight:600}
 .kvg-legend .kvg-c{width:1.55em;height:1.35em;margin:0;flex:none}
+.kvg-ticks>i{flex:none;display:flex;justify-content:center;align-items:center;gap:4px;width:1.55em;height:1.35em}
+.kvg-ticks>i::before,.kvg-ticks>i::after{content:"";width:4px;height:1.25em;border-radius:2px;background:var(--P)}.kvg-ticks>i::after{height:.65em;background:var(--soft)}
 `;
 
 const KINDS = {
   P: "prompt, processed", O: "output, processed", C: "reused from the prefix cache", gone: "given back to the pool",
   selected: "selected, not yet processed", known: "prompt, not yet processed", slot: "empty slot of a taken block", future: "not there yet",
 };
+const TICKS = "long tick: pass, short tick: selection";
+const NEVER = { selected: "selected, never processed", known: "prompt, never processed", future: "never used" }; // once the request has ended
+const wordsOf = (kind, ended) => (ended && NEVER[kind]) || KINDS[kind];
 
 /** What a stop shows, read off the trace: one record a stop. */
 function growthStops(payload) {
@@ -85,20 +93,22 @@ function kindAt(p, s, blockSize) {
   return p < s.table.length * blockSize ? "slot" : "future";
 }
 
-/** The positions that the ring encloses, and whether the change is in the text or in the cache. */
+/** The positions that the ring encloses, in the text or in the cache; none where blocks are given back. */
 function changeOf(s) {
   if (s.what === "computed") return { zone: "cells", from: s.data.start, to: s.data.end };
   if (s.what === "selected") return { zone: "text", from: s.data.position, to: s.data.position + 1 };
   if (s.what === "admitted" || s.what === "forked") return { zone: "cells", from: 0, to: s.held };
-  if (["finished", "preempted", "step_failed"].includes(s.what)) return { zone: "cells", from: 0, to: s.before ? s.before.held : 0 };
   return { zone: "none", from: 0, to: 0 };
 }
 
-/** Tags such as <|end|> lose their signs in the narrow header; the full text is in the tooltip. */
-function tokenLabel(text) {
+/** In the narrow header tags such as <|end|> lose their signs, and bytes (<0xC3>) are two digits. */
+function tokenLabel(text, id) {
+  if (text === undefined) return { seen: `id ${id}`, full: `token ${id}` };
+  const byte = /^<0x([0-9A-F]{2})>$/.exec(text);
+  if (byte) return { seen: byte[1], full: `byte ${byte[1]}`, look: "kvg-byte" };
   const tag = /^<\|(.+)\|>$/.exec(text);
   const seen = (tag ? tag[1] : text.trim()) || text.replace(/\n/g, "↵").replace(/ /g, "␣");
-  return { seen, special: Boolean(tag) };
+  return { seen, full: `'${text}'`, look: tag ? "kvg-special" : undefined };
 }
 
 function growthGrid(payload, stops) {
@@ -129,13 +139,47 @@ function growthGrid(payload, stops) {
       column.append(h("div", about));
     }
     blocks.at(-1).cols.append(column);
-    const named = p < ids.length ? meta.vocab?.[ids[p]] : "";
-    const label = named === undefined ? { seen: `id ${ids[p]}`, special: false } : tokenLabel(named);
-    columns.push({ column, token, full: named ?? `token ${ids[p]}`, ...label });
+    columns.push({ column, token, ...tokenLabel(p < ids.length ? meta.vocab?.[ids[p]] : "", ids[p]) });
   }
   const ring = h("div", { class: "kvg-ring", "aria-hidden": "true" });
   inner.append(ring);
-  return { scroll: h("div", { class: "kvg-scroll" }, inner), inner, labels, columns, blocks, ring };
+  const scroll = h("div", { class: "kvg-scroll" }, inner);
+  const more = growthMore(scroll, labels, columns);
+  return { element: h("div", { class: "kvg-grid" }, more.element, scroll), scroll, inner, labels, columns, blocks, ring, more };
+}
+
+/** Two buttons over the grid that say how many columns are out of sight on each side, and scroll there. */
+function growthMore(scroll, labels, columns) {
+  const element = h("div", { class: "kvg-more" });
+  const side = () => labels.offsetWidth + 4;
+  const start = ({ column }) => column.offsetLeft - side(); // of the scroll that puts it first
+  const end = ({ column }) => column.offsetLeft + column.offsetWidth - scroll.clientWidth; // and last
+  const hidden = { left: () => columns.filter((c) => start(c) < scroll.scrollLeft - 4), right: () => columns.filter((c) => end(c) > scroll.scrollLeft + 4) };
+  const buttons = Object.keys(hidden).map((where) => {
+    const button = h("button", { type: "button", "data-do": where });
+    button.addEventListener("click", () => {
+      const next = where === "right" ? hidden.right()[0] : columns.find((c) => start(c) >= end(hidden.left().at(-1)));
+      if (!next) return;
+      const behavior = matchMedia("(prefers-reduced-motion:reduce)").matches ? "auto" : "smooth";
+      scroll.scrollTo({ left: Math.max(start(next), 0), behavior });
+    });
+    element.append(button);
+    return [where, button];
+  });
+  function update() {
+    element.hidden = scroll.scrollWidth <= scroll.clientWidth + 1; // else its room stays, and nothing moves
+    for (const [where, button] of buttons) {
+      const n = hidden[where]().length;
+      const focused = document.activeElement === button;
+      button.hidden = n === 0;
+      button.textContent = where === "left" ? `◂ ${n} more` : `${n} more ▸`;
+      button.title = `${counted(n, "position")} further ${where}: scroll there`;
+      button.setAttribute("aria-label", button.title);
+      if (focused && button.hidden) element.closest(".kv").focus({ preventScroll: true });
+    }
+  }
+  scroll.addEventListener("scroll", update);
+  return { element, update };
 }
 
 /** Rows to draw; a gap between drawn layers is one line of words. Large type has room for two layers. */
@@ -165,15 +209,20 @@ function growthLedger(payload, stops) {
   const ghost = h("div", { class: "kvg-formula kv-ghost", "aria-hidden": "true" }); // keeps its room
   const mark = h("div", { class: "kvg-mark", "data-agree": "none" });
   const legend = h("ul", { class: "kvg-legend" });
-  const rows = [["P", "prompt, processed"], ["known", "prompt, not yet processed"]];
-  if (stops.some((s) => s.cached && s.held)) rows.push(["C", "reused from the prefix cache"]);
-  rows.push(["O", "output, processed"], ["selected", "selected, not yet processed"]);
-  legend.style.setProperty("--rows", String(Math.ceil(rows.length / 2)));
-  const counts = {};
-  for (const [kind, words] of rows) {
+  const rows = ["P", "known", "O", "selected"];
+  if (stops.some((s) => s.cached && s.held)) rows.splice(2, 0, "C");
+  const end = stops.find((s) => s.ended);
+  if (end) rows.push("gone");
+  legend.style.setProperty("--rows", String(Math.ceil((rows.length + 1) / 2)));
+  const counts = {}, words = {};
+  for (const kind of rows) {
     counts[kind] = h("b");
-    legend.append(h("li", { "data-kind": kind }, h("span", { class: "kvg-c", "aria-hidden": "true" }), counts[kind], words));
+    const atEnd = kind === "gone" ? `given back${sharesOf(end)}` : NEVER[kind];
+    words[kind] = [h("span", {}, kind === "gone" ? "given back" : KINDS[kind]), ...(end && atEnd ? [h("span", {}, atEnd)] : [])];
+    const both = h("span", { class: "kvg-two" }, ...words[kind]); // the room of the longer one, at every stop
+    legend.append(h("li", { "data-kind": kind }, h("span", { class: "kvg-c", "aria-hidden": "true" }), counts[kind], both));
   }
+  legend.append(h("li", { class: "kvg-ticks" }, h("i", { "aria-hidden": "true" }), h("b"), TICKS));
   function writeFormula(element, held) {
     const each = [2, meta.num_layers, 1, meta.num_kv_heads, held, meta.head_dim, meta.bytes_per_value];
     const names = ["", "layer", "request", "KV head", "position", " width", " B"];
@@ -186,7 +235,14 @@ function growthLedger(payload, stops) {
   }
   writeFormula(ghost, Math.max(...stops.map((s) => s.held)));
   const draw = (s, kinds) => {
-    for (const kind of Object.keys(counts)) counts[kind].textContent = String(kinds.filter((k) => k === kind).length);
+    for (const kind of rows) {
+      counts[kind].textContent = String(kinds.filter((k) => k === kind).length);
+      words[kind].forEach((span, i) => {
+        const off = words[kind].length > 1 && Boolean(i) !== s.ended;
+        span.toggleAttribute("data-off", off);
+        span.ariaHidden = String(off);
+      });
+    }
     const product = writeFormula(formula, s.held);
     bytes.textContent = counted(s.measured ?? product, "byte");
     const agree = s.measured === null ? "none" : String(s.measured === product);
@@ -203,6 +259,12 @@ function growthLedger(payload, stops) {
   return { element: h("div", { class: "kvg-ledger" }, legend, numbers), draw };
 }
 
+/** What the cells that a request gave back had held, in the sentence's terms: ": 20 prompt, 4 output". */
+function sharesOf(s) {
+  const outputs = Math.max(s.computed - s.prompt, 0);
+  return s.computed ? `: ${thousands(s.computed - outputs)} prompt, ${thousands(outputs)} output` : "";
+}
+
 VIEWS.cache_growth = (element, payload, options) => {
   const frame = createFrame(element, {
     view: "cache_growth", title: payload.title, css: GROWTH_CSS,
@@ -212,20 +274,20 @@ VIEWS.cache_growth = (element, payload, options) => {
   const size = payload.trace.meta.block_size;
   const grid = growthGrid(payload, stops);
   const ledger = growthLedger(payload, stops);
-  const body = h("div", { class: "kvg", "data-layout": "below" }, grid.scroll, ledger.element);
+  const body = h("div", { class: "kvg", "data-layout": "below" }, grid.element, ledger.element);
   frame.body.append(body);
   function drawColumns(s) {
     const kinds = grid.columns.map((_, p) => kindAt(p, s, size));
     grid.columns.forEach((c, p) => {
       const there = p < s.tokens.length, block = s.table[Math.floor(p / size)];
-      const seen = `${kinds[p]} ${there} ${block}`;
+      const seen = `${kinds[p]} ${there} ${block} ${s.ended}`;
       if (c.drawn === seen) return;
       c.drawn = seen;
       c.column.dataset.kind = kinds[p];
       c.token.textContent = there ? c.seen : "";
-      c.token.classList.toggle("kvg-special", c.special);
+      if (c.look) c.token.classList.add(c.look);
       const where = block === undefined ? "" : `, block ${block}`;
-      const words = `position ${p}${there ? `: '${c.full}'` : ""}, ${KINDS[kinds[p]]}${where}`;
+      const words = `position ${p}${there ? `: ${c.full}` : ""}, ${wordsOf(kinds[p], s.ended)}${where}`;
       c.column.title = words;
       c.column.setAttribute("aria-label", words);
     });
@@ -247,6 +309,8 @@ VIEWS.cache_growth = (element, payload, options) => {
   function drawRing(s) {
     const { zone, from, to } = changeOf(s);
     grid.ring.hidden = zone === "none" || to <= from;
+    const end = s.ended && grid.columns[s.tokens.length - 1]?.column; // the output that is never processed
+    if (end) keepInSight(end.offsetLeft - 3, end.offsetLeft + end.offsetWidth + 3);
     if (grid.ring.hidden) return;
     const left = grid.columns[from].column, right = grid.columns[to - 1].column;
     const cells = [...left.querySelectorAll(".kvg-c")].filter((cell) => cell.offsetParent); // drawn ones
@@ -276,6 +340,7 @@ VIEWS.cache_growth = (element, payload, options) => {
     drawBlocks(s);
     drawRing(s);
     if (i === 0) grid.scroll.scrollLeft = 0;
+    grid.more.update();
   }
 
   /** Wide columns where there is room, the ledger beside the grid where both fit. */
@@ -291,8 +356,9 @@ VIEWS.cache_growth = (element, payload, options) => {
     grid.inner.style.setProperty("--col", `${Math.min(Math.max(Math.floor(free / count), 2.9 * em), 4.6 * em)}px`);
     drawBlocks(stops[player.stop()]);
     drawRing(stops[player.stop()]);
+    grid.more.update();
   }
-  const player = createPlayer(frame, { stops, draw, at: options.at?.(stops) ?? 0, onChange: options.onChange });
+  const player = createPlayer(frame, { stops, draw, ticks: TICKS, at: options.at?.(stops) ?? 0, onChange: options.onChange });
   const observer = new ResizeObserver(fit);
   observer.observe(frame.root);
   return { ...player, destroy: () => { observer.disconnect(); player.destroy(); } };

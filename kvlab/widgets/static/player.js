@@ -161,8 +161,8 @@ function presenterSwitch(root, heading) {
 
 // ---- the player
 
-/** Buttons, slider, keys, sentence. stops: [{ kind, sentence }]; draw(i) shows stop i. */
-function createPlayer(frame, { stops, draw, at = 0, onChange = () => {} }) {
+/** Buttons, slider, keys, sentence. stops: [{ kind, sentence }]; draw(i) shows stop i; ticks: what they mean. */
+function createPlayer(frame, { stops, draw, ticks = null, at = 0, onChange = () => {} }) {
   const { root, body } = frame;
   const last = stops.length - 1;
   let current = -1;
@@ -190,7 +190,7 @@ function createPlayer(frame, { stops, draw, at = 0, onChange = () => {} }) {
 
   const knob = h("span", { class: "kv-knob" });
   const track = h("div", {
-    class: "kv-track", role: "slider", tabindex: "0", "aria-label": "Stop", "aria-valuemin": "0", "aria-valuemax": String(last),
+    class: "kv-track", role: "slider", tabindex: "0", "aria-label": "Stop", "aria-valuemin": "0", "aria-valuemax": String(last), title: ticks,
   });
   const place = (i) => `${last ? (100 * i) / last : 0}%`;
   track.style.setProperty("--w", stops.length > 150 ? "1px" : stops.length > 60 ? "2px" : "4px");
