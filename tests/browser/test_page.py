@@ -100,7 +100,7 @@ def test_cells_legend_and_sentence_agree_when_the_request_has_ended(opened, trac
     at_the_end(page)
     expect(view.locator("[data-say]")).to_contain_text("6 outputs selected, 5 processed")
     expect(row.locator("b")).to_have_text("32")
-    expect(row.get_by_text("given back: 27 prompt, 5 output")).to_be_visible()
+    expect(row.get_by_text("given back: 27 P, 5 O")).to_be_visible()
     expect(view.get_by_text("selected, never processed")).to_be_visible()
     expect(view.get_by_text("selected, not yet processed")).to_be_hidden()
     for kind, count in (("gone", 32), ("selected", 1), ("P", 0), ("O", 0)):
@@ -141,7 +141,6 @@ def test_markers_say_how_many_columns_are_out_of_sight_and_scroll_there(
     assert seen[-1] == 35
     expect(left).to_have_text(f"◂ {seen[0]} more")
     expect(left).to_have_attribute("aria-label", f"{seen[0]} positions further left: scroll there")
-    page.keyboard.press("Tab")
     left.focus()
     page.keyboard.press("Space")
     expect(left).to_be_hidden()
@@ -152,10 +151,13 @@ def test_markers_say_how_many_columns_are_out_of_sight_and_scroll_there(
     assert 32 in whole()
 
 
-def test_where_all_columns_fit_there_are_no_markers(opened, trace: Trace) -> None:
+def test_where_all_columns_fit_there_are_no_markers_and_ticks_are_explained(
+    opened, trace: Trace
+) -> None:
     page = opened(growth_html(growth_payload(trace)), viewport={"width": 1900, "height": 800})
     expect(page.locator(".kv[data-stop]")).to_be_visible()
     expect(page.locator(".kvg-more")).to_be_hidden()
+    expect(page.locator(".kv-track")).to_have_attribute("title", re.compile("^Long ticks"))
 
 
 def test_bytes_of_a_character_are_two_digits(opened) -> None:

@@ -17,7 +17,7 @@ def test_bytes_of_the_tiny_model_s_tokenizer_are_named() -> None:
         found = b"".join(
             bytes.fromhex(byte_name(v)[5:]) if byte_name(v) else v.encode() for v in values
         )
-        assert found == text.encode()
+        assert found.lstrip() == text.encode()  # the tokenizer puts a space in front
         assert sum(byte_name(v) is not None for v in values) == sum(b >= 128 for b in found)
 
 

@@ -45,6 +45,7 @@ const GROWTH_CSS = `
 .kvg-legend{display:flex;flex-direction:column;gap:.1em;margin:0;padding:0;list-style:none;font-size:.93em;color:var(--soft)}
 .kvg-legend li{display:flex;align-items:center;gap:.55em;margin:0}.kvg-legend b{color:var(--ink);min-width:1.6em;text-align:right;font-weight:600}
 .kvg-legend .kvg-c{width:1.55em;height:1.35em;margin:0;flex:none}
+.kv-large .kvg-ticks{display:none}.kv-large .kvg-legend{line-height:1.25;gap:0}.kv-large .kvg-legend .kvg-c{height:1.1em}.kv-large .kvg-more{height:1.75em;margin-top:-.5em}
 .kvg-ticks>i{flex:none;display:flex;justify-content:center;align-items:center;gap:4px;width:1.55em;height:1.35em}
 .kvg-ticks>i::before,.kvg-ticks>i::after{content:"";width:4px;height:1.25em;border-radius:2px;background:var(--P)}.kvg-ticks>i::after{height:.65em;background:var(--soft)}
 `;
@@ -53,7 +54,7 @@ const KINDS = {
   P: "prompt, processed", O: "output, processed", C: "reused from the prefix cache", gone: "given back to the pool",
   selected: "selected, not yet processed", known: "prompt, not yet processed", slot: "empty slot of a taken block", future: "not there yet",
 };
-const TICKS = "long tick: pass, short tick: selection";
+const TICKS = "Long ticks of the slider are passes, short ones selections.";
 const NEVER = { selected: "selected, never processed", known: "prompt, never processed", future: "never used" }; // once the request has ended
 const wordsOf = (kind, ended) => (ended && NEVER[kind]) || KINDS[kind];
 
@@ -222,7 +223,7 @@ function growthLedger(payload, stops) {
     const both = h("span", { class: "kvg-two" }, ...words[kind]); // the room of the longer one, at every stop
     legend.append(h("li", { "data-kind": kind }, h("span", { class: "kvg-c", "aria-hidden": "true" }), counts[kind], both));
   }
-  legend.append(h("li", { class: "kvg-ticks" }, h("i", { "aria-hidden": "true" }), h("b"), TICKS));
+  legend.append(h("li", { class: "kvg-ticks", title: TICKS }, h("i", { "aria-hidden": "true" }), h("b"), "long: pass, short: selection"));
   function writeFormula(element, held) {
     const each = [2, meta.num_layers, 1, meta.num_kv_heads, held, meta.head_dim, meta.bytes_per_value];
     const names = ["", "layer", "request", "KV head", "position", " width", " B"];
@@ -259,10 +260,12 @@ function growthLedger(payload, stops) {
   return { element: h("div", { class: "kvg-ledger" }, legend, numbers), draw };
 }
 
-/** What the cells that a request gave back had held, in the sentence's terms: ": 20 prompt, 4 output". */
+/** What the cells that a request gave back had shown, letter by letter: ": 20 P, 4 O". */
 function sharesOf(s) {
-  const outputs = Math.max(s.computed - s.prompt, 0);
-  return s.computed ? `: ${thousands(s.computed - outputs)} prompt, ${thousands(outputs)} output` : "";
+  const prompt = Math.min(s.computed, s.prompt);
+  const shares = { C: s.cached, P: prompt - s.cached, O: s.computed - prompt };
+  const told = Object.entries(shares).filter(([, n]) => n > 0).map(([letter, n]) => `${thousands(n)} ${letter}`);
+  return told.length ? `: ${told.join(", ")}` : "";
 }
 
 VIEWS.cache_growth = (element, payload, options) => {

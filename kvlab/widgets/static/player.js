@@ -111,7 +111,7 @@ html:is(.navy,.coal,.ayu) .kv,body[data-jp-theme-light=false] .kv{${DARK}}
  background:var(--paper);border:3px solid var(--focus);transition:left .12s}
 .kv-dragging .kv-knob{transition:none}
 .kv-count{flex:none;color:var(--soft);text-align:right}
-.kv.kv-large{--fade:92%;font-size:clamp(17px,calc((100vh - 150px)/33),28px);padding:.8em .9em}.kv.kv-large{--kv-ink:#000;--kv-paper:#fff}
+.kv.kv-large{--fade:92%;font-size:clamp(16px,calc((100vh - 150px)/34.5),28px);padding:.8em .9em}.kv.kv-large{--kv-ink:#000;--kv-paper:#fff}
 body[data-jp-theme-light=false] .kv.kv-large{--ink:#fff;--paper:#000}
 .kv-large .kv-say{border-left-width:6px}.kv-large .kv-say-text{font-weight:500}
 .jp-CodeCell.kvlab-code-hidden .jp-Cell-inputWrapper{display:none}
