@@ -78,7 +78,13 @@ class LLMEngine:
 
         Raises ValueError, changing nothing, for an id in use or a prompt that can never run.
         """
-        params = sampling_params or SamplingParams()
+        params = SamplingParams() if sampling_params is None else sampling_params
+        if not isinstance(params, SamplingParams):
+            raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
+        if not isinstance(request_id, str | None):
+            raise ValueError(f"request_id is {request_id!r}; give a text")
+        prompt = tuple(prompt_token_ids)
+        self.scheduler.check_can_run(Request(request_id or "new", prompt, params), params.n)
         if request_id is None:
             self._counter += 1
             request_id = f"r{self._counter}"
@@ -88,7 +94,6 @@ class LLMEngine:
         if params.temperature > 0 and params.seed is None:
             params = replace(params, seed=self._random.getrandbits(63))
         arrival = self.clock() if arrival_time is None else arrival_time
-        prompt = tuple(prompt_token_ids)
         requests = [
             Request(
                 name,
@@ -188,7 +193,12 @@ class LLMEngine:
     # ---- traces
 
     def start_trace(self, *, real_clock: bool = False, **options: object) -> None:
-        """Record from now on; `options` go to `Recorder` (meta, measure)."""
+        """Record from now on; `options` go to `Recorder` (meta, probe).
+
+        Raises RuntimeError if a trace is being recorded already.
+        """
+        if self._recorder is not None:
+            raise RuntimeError("a trace is being recorded already; call stop_trace() first")
         self._recorder = Recorder(
             self.scheduler, clock=self.clock if real_clock else None, **options
         )

@@ -145,7 +145,9 @@ class LLM:
         salt: str | None,
     ) -> list[Sink]:
         ids = self.encode(prompt)
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
         if params.stop and self.tokenizer is None:
             raise ValueError(
                 f"stop strings {params.stop!r} need a tokenizer; use stop_token_ids "
@@ -194,19 +196,23 @@ class LLM:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked against the vocabulary."""
+        size = self.model.config.vocab_size
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise ValueError(
                     "a model given as a Decoder has no tokenizer; give token ids instead of text"
                 )
-            return self.tokenizer.encode(prompt)
-        size = self.model.config.vocab_size
-        for token in prompt:
+            ids = self.tokenizer.encode(prompt)
+        elif isinstance(prompt, list | tuple | range):
+            ids = list(prompt)
+        else:
+            raise ValueError(f"prompt is {prompt!r}; give a text, or a list of token ids")
+        for token in ids:
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
                 raise ValueError(
                     f"prompt token {token!r} is not an id of this vocabulary (0 to {size - 1})"
                 )
-        return list(prompt)
+        return ids
 
     def notice(self, prompt: Prompt) -> str | None:
         """For the tiny model: which words of the prompt it never learned, and what to do."""
@@ -226,8 +232,8 @@ class LLM:
             "bytes_per_value": cache.key_cache.itemsize,
             "bytes_per_position": cache.bytes_per_position,
         }
-        self.runner.watch_layer = attention_layer
         self.engine.start_trace(real_clock=real_clock, meta=meta, probe=self._probe)
+        self.runner.watch_layer = attention_layer
 
     def _probe(self, request: Request) -> dict[str, object]:
         """What the tensors hold for a request: bytes, and attention weights if they are watched."""
@@ -244,8 +250,8 @@ class LLM:
         """Stop recording. The trace's `vocab` names the tokens that occur in it."""
         self.runner.watch_layer = None
         trace = self.engine.stop_trace()
-        last = list(trace.frames())[-1].state
-        used = sorted({t for r in last["requests"].values() for t in r["token_ids"]})
+        requests = trace.last_state()["requests"].values()
+        used = sorted({t for r in requests for t in r["token_ids"]})
         vocab = {str(t): self.tokenizer.token_text(t) for t in used} if self.tokenizer else {}
         return Trace({**trace.meta, "vocab": vocab}, trace.initial, trace.events)
 
@@ -257,8 +263,8 @@ def _load(
         return "decoder", None, model.to(device=device, dtype=dtype)
     if model == "tiny":
         return "tiny", Tokenizer(tiny.FOLDER), load_model(tiny.FOLDER, dtype, device)
-    folder = Path(model)
-    if not folder.is_dir():
+    folder = Path(model) if isinstance(model, str | Path) and str(model) else None
+    if folder is None or not folder.is_dir():
         raise ValueError(f"model {str(model)!r} is neither 'tiny' nor a folder")
     return folder.name, Tokenizer(folder), load_model(folder, dtype, device)
 
@@ -266,8 +272,8 @@ def _load(
 def _checked_length(asked: int | None, longest: int) -> int:
     if asked is None:
         return longest
-    if not 1 <= asked <= longest:
-        raise ValueError(f"max_model_len is {asked}; this model's positions allow 1 to {longest}")
+    if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= longest:
+        raise ValueError(f"max_model_len is {asked!r}; this model's positions allow 1 to {longest}")
     return asked
 
 
@@ -278,9 +284,12 @@ def _default_blocks(block_bytes: int, block_size: int, length: int) -> int:
 
 
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+    if isinstance(prompts, str):
         return [prompts]
-    return list(prompts)
+    if not isinstance(prompts, list | tuple | range):
+        raise ValueError(f"prompts is {prompts!r}; give a text, token ids, or a list of either")
+    several = all(isinstance(p, str | list | tuple | range) for p in prompts)
+    return list(prompts) if several else [prompts]
 
 
 def _one_each(
@@ -288,6 +297,8 @@ def _one_each(
 ) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if not isinstance(params, list | tuple):
+        raise ValueError(f"sampling_params is {params!r}; give a SamplingParams or a list of them")
     if len(params) != count:
         raise ValueError(
             f"{count} prompts and {len(params)} sampling_params; give one for all or one each"

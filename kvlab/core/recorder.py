@@ -36,7 +36,9 @@ class Recorder:
         }
         self.probe = probe
         self._clock = clock
-        self._requests: dict[str, Request] = {}
+        forks = [r for group in scheduler.forks.values() for r in group]
+        known = (*scheduler.running, *scheduler.waiting, *forks)  # a trace may start midway
+        self._requests: dict[str, Request] = {r.request_id: r for r in known}
         self._events: list[Event] = []
         self._used: set[int] = set()  # blocks that were in use or cached at some time
         self._state = self._initial = self.state()

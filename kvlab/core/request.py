@@ -56,48 +56,44 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        _require(
-            _is_int(self.max_tokens) and self.max_tokens >= 1,
-            "max_tokens",
-            self.max_tokens,
-            "an integer of at least 1",
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        ids, whole, number = self.stop_token_ids, _is_int, _is_number
+        checks = (
+            ("max_tokens", whole(self.max_tokens, 1), "an integer of at least 1"),
+            ("temperature", number(self.temperature, 0), "a number of at least 0"),
+            ("top_k", self.top_k is None or whole(self.top_k, 1), "an integer from 1, or None"),
+            ("top_p", number(self.top_p, 0) and 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("seed", self.seed is None or whole(self.seed), "an integer, or None"),
+            ("n", whole(self.n, 1), "an integer of at least 1"),
+            ("logprobs", self.logprobs is None or whole(self.logprobs, 0), "an integer, or None"),
+            ("stop", _is_list(stop) and all(_is_text(s) for s in stop), "non-empty strings"),
+            ("stop_token_ids", _is_list(ids) and all(whole(t) for t in ids), "token ids"),
         )
-        _require(
-            0.0 <= self.temperature < float("inf"),
-            "temperature",
-            self.temperature,
-            "a number of at least 0",
-        )
-        _require(
-            self.top_k is None or (_is_int(self.top_k) and self.top_k >= 1),
-            "top_k",
-            self.top_k,
-            "an integer of at least 1, or None",
-        )
-        _require(0.0 < self.top_p <= 1.0, "top_p", self.top_p, "above 0 and at most 1")
-        _require(self.seed is None or _is_int(self.seed), "seed", self.seed, "an integer, or None")
-        _require(_is_int(self.n) and self.n >= 1, "n", self.n, "an integer of at least 1")
-        _require(
-            self.logprobs is None or (_is_int(self.logprobs) and self.logprobs >= 0),
-            "logprobs",
-            self.logprobs,
-            "an integer of at least 0, or None",
-        )
-        _require(
-            all(isinstance(s, str) and s for s in stop), "stop", self.stop, "non-empty strings"
-        )
+        for name, ok, wanted in checks:
+            if not ok:
+                raise ValueError(
+                    f"SamplingParams: {name} is {getattr(self, name)!r}; give {wanted}"
+                )
+        object.__setattr__(self, "stop", tuple(stop))
+        object.__setattr__(self, "stop_token_ids", tuple(ids))
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_int(value: object, least: int | None = None) -> bool:
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return number and (least is None or value >= least)
 
 
-def _require(ok: bool, name: str, value: object, wanted: str) -> None:
-    if not ok:
-        raise ValueError(f"SamplingParams: {name} is {value!r}; give {wanted}")
+def _is_number(value: object, least: float) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and least <= value < float("inf")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, tuple | list)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 @dataclass(eq=False)

@@ -41,6 +41,7 @@ class Scheduler:
         self.forks: dict[str, list[Request]] = {}
         self.step_index = 0
         self.observer: Callable[..., None] | None = None
+        self._open: SchedulerOutput | None = None  # the step between schedule and update
         self._in_step: dict[str, tuple[Request, int]] = {}  # request and positions handed out
 
     # ---- submission and ending
@@ -51,12 +52,16 @@ class Scheduler:
         Raises ValueError naming both numbers: prompt beyond the model's context, beyond the
         whole pool, beyond the budget with chunking off, or n beyond max_num_seqs.
         """
-        pool, block_size = self.manager.pool, self.manager.block_size
-        self.config.check_can_run(request, 1 + len(forks), pool.num_blocks, block_size)
+        self.check_can_run(request, 1 + len(forks))
         self.waiting.append(request)
         if forks:
             self.forks[request.request_id] = list(forks)
         self._emit("added", request, prompt_tokens=request.num_prompt_tokens)
+
+    def check_can_run(self, request: Request, count: int) -> None:
+        """Raise ValueError if no schedule could ever run it; see SchedulerConfig."""
+        pool, block_size = self.manager.pool, self.manager.block_size
+        self.config.check_can_run(request, count, pool.num_blocks, block_size)
 
     def finish(
         self, request: Request, reason: FinishReason, stop_reason: int | str | None = None
@@ -93,13 +98,16 @@ class Scheduler:
 
     def schedule(self) -> SchedulerOutput:
         """Hand out the step's budget. The result may be empty: then nothing is left to do."""
+        if self._open is not None:  # interrupted between its schedule and its update
+            self.fail_step(self._open)
         self.step_index += 1
         self._in_step = {}
         budget, preempted = self._schedule_running(self.config.max_num_batched_tokens)
         if not preempted:
             self._schedule_waiting(budget)
         rows = tuple(self._row(r, count) for r, count in self._in_step.values())
-        return SchedulerOutput(self.step_index, rows, self.manager.step_copies())
+        self._open = SchedulerOutput(self.step_index, rows, self.manager.step_copies())
+        return self._open
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
         """Running requests, decodes first. Returns budget left and whether one was preempted."""
@@ -211,6 +219,7 @@ class Scheduler:
             reason = request.check_stop(self.config.max_model_len)
             if reason is not None:
                 self.finish(request, reason)
+        self._open = None
         return touched
 
     def _record_processed(self, output: SchedulerOutput) -> None:
@@ -239,7 +248,9 @@ class Scheduler:
         Requests go back to the head of the queue in their order, continuations wait to fork
         again, and identities registered for this step are taken back.
         """
-        forked = [r for row in output.requests for r in row.samplers[1:]]
+        self._open = None
+        forks = [r for row in output.requests for r in row.samplers[1:]]
+        forked = [r for r in forks if r.status is RequestStatus.RUNNING]
         for request in forked:
             self.running.remove(request)
             self.manager.undo_step(request)
@@ -251,8 +262,9 @@ class Scheduler:
             self.manager.undo_step(request)
             request.status = RequestStatus.PREEMPTED
         for row in output.requests:
-            if len(row.samplers) > 1:
-                self.forks[row.request_id] = list(row.samplers[1:])
+            group = [r for r in row.samplers[1:] if r in forked]
+            if group:
+                self.forks[row.request_id] = group
         self.manager.commit_step()
         for request in back:
             self._emit("step_failed", request)

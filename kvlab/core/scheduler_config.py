@@ -21,10 +21,14 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(
                     f"SchedulerConfig: {name} is {value!r}; give an integer of at least 1"
                 )
+
+        if not isinstance(self.enable_chunked_prefill, bool):
+            value = self.enable_chunked_prefill
+            raise ValueError(f"SchedulerConfig: enable_chunked_prefill is {value!r}; give a bool")
 
     def check_can_run(self, request: Request, count: int, num_blocks: int, block_size: int) -> None:
         """Refuse a prompt (with `count` continuations) that no schedule could ever run.

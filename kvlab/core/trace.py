@@ -61,6 +61,13 @@ class Trace:
             state = apply_patch(state, event.patch)
             yield Frame(i, event, json.loads(json.dumps(state)))
 
+    def last_state(self) -> State:
+        """The state after the last event."""
+        state = self.initial
+        for event in self.events:
+            state = apply_patch(state, event.patch)
+        return state
+
     def to_dict(self) -> dict:
         events = [
             {
@@ -86,22 +93,18 @@ class Trace:
     @classmethod
     def from_dict(cls, document: Mapping) -> "Trace":
         """Raises ValueError for another format or version."""
+        if not isinstance(document, Mapping):
+            raise ValueError(f"not a trace: {type(document).__name__} instead of an object")
         if document.get("format") != FORMAT or document.get("version") != VERSION:
             found = f"{document.get('format')!r} version {document.get('version')!r}"
             raise ValueError(
                 f"not a trace that this kvlab reads: {found}; wanted {FORMAT!r} version {VERSION}"
             )
-        events = tuple(
-            Event(
-                e["kind"],
-                e["request"],
-                e["clock"],
-                MappingProxyType(e["data"]),
-                MappingProxyType(e["patch"]),
-            )
-            for e in document["events"]
-        )
-        return cls(document["meta"], document["initial"], events)
+        try:
+            events = tuple(_event(e) for e in document["events"])
+            return cls(document["meta"], document["initial"], events)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"a damaged trace: {type(error).__name__} {error}") from None
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
@@ -113,6 +116,11 @@ class Trace:
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _event(e: Mapping) -> Event:
+    data, patch = MappingProxyType(e["data"]), MappingProxyType(e["patch"])
+    return Event(e["kind"], e["request"], e["clock"], data, patch)
 
 
 def patch_of(old: Mapping, new: Mapping) -> dict:

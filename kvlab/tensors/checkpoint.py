@@ -27,10 +27,10 @@ def load_config(folder: str | Path) -> ModelConfig:
         return config_from_hf(json.loads(path.read_text(encoding="utf-8")), str(path))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; give a folder in Hugging Face layout") from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CheckpointError(str(error)) from error
+    except (ValueError, TypeError, AttributeError, IndexError) as error:
+        raise CheckpointError(f"{path} is not a model configuration: {error}") from error
 
 
 def load_model(

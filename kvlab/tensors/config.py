@@ -171,6 +171,8 @@ def _refuse_unsupported(hf: Mapping, family: _Family, source: str) -> None:
 
     if hf.get("hidden_act", "silu") not in ("silu", "swish"):
         refuse("hidden_act", hf["hidden_act"], "'silu'")
+    if hf.get("is_causal", True) is False or hf.get("use_bidirectional_attention", False):
+        refuse("is_causal", False, "causal attention")
     if hf.get("quantization_config"):
         refuse("quantization_config", hf["quantization_config"], "unquantised weights")
     if hf.get("pretraining_tp", 1) != 1:
@@ -186,7 +188,14 @@ def _refuse_unsupported(hf: Mapping, family: _Family, source: str) -> None:
 
 def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScaling]:
     """Both spellings: rope_theta with rope_scaling, or rope_parameters holding all of it."""
-    given = hf.get("rope_parameters") or hf.get("rope_scaling") or {}
+    given, other = hf.get("rope_parameters") or {}, hf.get("rope_scaling") or {}
+    if given and other and dict(given) != dict(other):
+        raise ValueError(
+            f"{source}: rope_parameters and rope_scaling say different things; keep one"
+        )
+    given = given or other
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{source}: rope_parameters is {given!r}; it must be a set of keys")
     if any(isinstance(value, Mapping) for value in given.values()):
         raise ValueError(
             f"{source}: rope_parameters differ between layers ({sorted(given)}); "
@@ -214,8 +223,17 @@ def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScal
         float(values.get("factor", 1.0)),
         float(values.get("low_freq_factor", 1.0)),
         float(values.get("high_freq_factor", 4.0)),
-        int(values.get("original_max_position_embeddings", max_model_len)),
+        _original_length(hf, values, max_model_len, source),
     )
+
+
+def _original_length(hf: Mapping, rope: Mapping, default: int, source: str) -> int:
+    """Where the model was first trained; the key may stand beside the others or at the top."""
+    key = "original_max_position_embeddings"
+    found = {_integer(place, key, source) for place in (hf, rope) if key in place}
+    if len(found) > 1:
+        raise ValueError(f"{source}: {key} is given twice, as {sorted(found)}; keep one")
+    return found.pop() if found else default
 
 
 def _integer(hf: Mapping, key: str, source: str, default: int | None = None) -> int:

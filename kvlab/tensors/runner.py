@@ -38,6 +38,7 @@ class ModelRunner:
         copy_blocks(self.cache, output.blocks_to_copy)
         batch = build_input_batch(output.requests, self.cache.block_size, self.model.device)
         self.attention.begin(batch)
+        self.watched.clear()
         attention = self.attention if self.watch_layer is None else self._watching(output, batch)
         hidden = self.model(batch.input_ids, batch.positions, attention)
         return self._select(output, batch, hidden)

@@ -23,7 +23,7 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     logits = logits.detach().cpu().double()
     if params.temperature == 0:
         return torch.zeros_like(logits).index_fill_(0, logits.argmax(), 1.0)
-    probs = torch.softmax(logits / params.temperature, dim=-1)
+    probs = torch.softmax((logits - logits.max()) / params.temperature, dim=-1)
     if params.top_k is None and params.top_p == 1.0:
         return probs
     ordered, order = probs.sort(descending=True, stable=True)

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer as _Tokenizer
-from tokenizers.decoders import DecodeStream
 
 
 class Tokenizer:
@@ -24,7 +23,10 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with the special tokens that the tokenizer itself adds."""
-        return self.backend.encode(text).ids
+        try:
+            return self.backend.encode(text).ids
+        except TypeError:
+            raise ValueError(f"{text!r} holds characters that are no valid Unicode") from None
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
@@ -44,8 +46,8 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
         self._tokenizer, self._stop = tokenizer, tuple(stop)
-        self._decoder = DecodeStream(skip_special_tokens=True)
         self._token_ids: list[int] = []
+        self._start = self._done = 0  # a few tokens of context; tokens whose text has been added
         self._given = 0
         self.text = ""  # decoded so far; cut at the stop string once one is found
         self.stopped_by: str | None = None
@@ -55,16 +57,23 @@ class TextStream:
         if self.stopped_by is not None:
             return ""
         self._token_ids.append(token_id)
-        new = self._decoder.step(self._tokenizer.backend, token_id) or ""
+        new = self._new_text()
+        if new == "" or new.endswith("\ufffd"):  # perhaps a character that is not complete
+            return ""
+        self._start, self._done = self._done, len(self._token_ids)
         return self._add(new)
+
+    def _new_text(self) -> str:
+        """Text of the tokens not added yet, decoded after some context: spaces depend on it."""
+        context = self._tokenizer.decode(self._token_ids[self._start : self._done])
+        return self._tokenizer.decode(self._token_ids[self._start :])[len(context) :]
 
     def finish(self) -> str:
         """No more tokens: returns what was held back."""
         before = self._given
         if self.stopped_by is None:
-            whole = self._tokenizer.decode(self._token_ids)
-            if whole.startswith(self.text):  # bytes of an unfinished character
-                self._add(whole[len(self.text) :])
+            self._add(self._new_text())  # bytes of an unfinished character
+            self._done = len(self._token_ids)
         self._given = len(self.text)
         return self.text[before:]
 

@@ -248,3 +248,31 @@ def test_null_keys_mean_absent(tmp_path):
     set_config(tmp_path, head_dim=None, num_key_value_heads=None, rope_parameters=None)
     config = load_config(tmp_path)
     assert (config.head_dim, config.num_kv_heads, config.rope_theta) == (8, 6, 10000.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rope_scaling": LINEAR | {"factor": 2.0}, "rope_parameters": LINEAR}, "keep one"),
+        ({"rope_parameters": LLAMA3, "original_max_position_embeddings": 4096}, "given twice"),
+        ({"is_causal": False}, "is_causal"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(tmp_path, changes, words):
+    save_random(tmp_path)
+    set_config(tmp_path, **changes)
+    with pytest.raises(CheckpointError, match=words):
+        load_model(tmp_path)
+
+
+def test_llama3_original_length_at_the_top_level(tmp_path):
+    theirs = save_random(tmp_path, head_dim=64, num_hidden_layers=1, rope_parameters=LLAMA3)
+    scaling = {k: v for k, v in LLAMA3.items() if k != "original_max_position_embeddings"}
+    set_config(tmp_path, rope_parameters=scaling, original_max_position_embeddings=8192)
+    ids = torch.arange(40)[None]
+    with torch.no_grad():
+        want = theirs(ids).logits[0]
+    ours = load_model(tmp_path)
+    assert (
+        contiguous_forward(ours, ids, ContiguousCache(ours.config))[0] - want
+    ).abs().max() < 1e-4
