@@ -60,6 +60,8 @@ class LLMEngine:
         self._random = random.Random(seed)
         self._recorder: Recorder | None = None
         self._unreported: list[StepOutput] = []
+        self._stepping = False
+        self._asked_to_end: list[tuple[str, FinishReason, int | str | None]] = []
         self._counter = 0
 
     # ---- requests
@@ -83,9 +85,9 @@ class LLMEngine:
             raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
         if not isinstance(request_id, str | None):
             raise ValueError(f"request_id is {request_id!r}; give a text")
-        prompt = tuple(prompt_token_ids)
+        prompt, given = tuple(prompt_token_ids), request_id
         self.scheduler.check_can_run(Request(request_id or "new", prompt, params), params.n)
-        if request_id is None:
+        while request_id is None or (given is None and request_id in self.requests):
             self._counter += 1
             request_id = f"r{self._counter}"
         ids = [request_id, *(f"{request_id}.{i}" for i in range(1, params.n))]
@@ -124,6 +126,9 @@ class LLMEngine:
         request = self.requests.get(request_id)
         if request is None or request.is_finished:
             return False
+        if self._stepping:  # asked from inside a step: it ends before the next one
+            self._asked_to_end.append((request_id, reason, stop_reason))
+            return True
         self.scheduler.finish(request, reason, stop_reason)
         self._close(request, self.clock())
         return True
@@ -137,6 +142,15 @@ class LLMEngine:
     def step(self) -> list[StepOutput]:
         """One step. An exception of the runner undoes the step and is raised on; the engine
         stays usable and loses no request."""
+        while self._asked_to_end:
+            self.finish(*self._asked_to_end.pop())
+        self._stepping = True
+        try:
+            return self._step()
+        finally:
+            self._stepping = False
+
+    def _step(self) -> list[StepOutput]:
         output = self.scheduler.schedule()
         self._note_ended()
         if not output.requests:

@@ -61,7 +61,9 @@ class LLM:
         self.name, self.tokenizer, self.model = _load(model, dtype, self.device)
         config = self.model.config
         length = _checked_length(max_model_len, config.max_model_len)
-        stored = cache_dtype or self.model.dtype
+        stored = self.model.dtype if cache_dtype is None else cache_dtype
+        if not isinstance(stored, torch.dtype) or not stored.is_floating_point:
+            raise ValueError(f"cache_dtype is {stored!r}; give a floating-point torch.dtype")
         if num_blocks is None:
             size = config.bytes_per_position(stored.itemsize) * block_size
             num_blocks = _default_blocks(size, block_size, length)
@@ -160,13 +162,11 @@ class LLM:
 
     def _pump(self) -> None:
         """One step of the engine; every request's new tokens go to its own sink."""
-        for out in self.engine.step():
-            sink = self._sinks.get(out.request_id)
-            if sink is None:
-                continue
-            stop = sink.push(out.new_token_ids)
+        self.engine.step()
+        for sink in list(self._sinks.values()):
+            stop = sink.take_new()
             if stop is not None:
-                self.engine.finish(out.request_id, FinishReason.STOP, stop)
+                self.engine.finish(sink.request.request_id, FinishReason.STOP, stop)
             if sink.request.is_finished:
                 self._close(sink)
 
@@ -223,6 +223,9 @@ class LLM:
     def start_trace(self, *, real_clock: bool = False, attention_layer: int | None = None) -> None:
         """Record every event from now on. attention_layer: keep that layer's weights as well."""
         cache, config = self.cache, self.model.config
+        if attention_layer not in (None, *range(config.num_layers)):
+            last = config.num_layers - 1
+            raise ValueError(f"attention_layer is {attention_layer!r}; give 0 to {last}, or None")
         meta = {
             "model": self.name,
             "num_layers": config.num_layers,
@@ -260,7 +263,7 @@ def _load(
     model: str | Path | Decoder, dtype: torch.dtype, device: torch.device
 ) -> tuple[str, Tokenizer | None, Decoder]:
     if isinstance(model, Decoder):
-        return "decoder", None, model.to(device=device, dtype=dtype)
+        return "decoder", None, model.converted(dtype, device)
     if model == "tiny":
         return "tiny", Tokenizer(tiny.FOLDER), load_model(tiny.FOLDER, dtype, device)
     folder = Path(model) if isinstance(model, str | Path) and str(model) else None

@@ -1,6 +1,6 @@
 """What a caller gets back: whole outputs, or text piece by piece."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kvlab.core.metrics import RequestTimes
@@ -54,10 +54,14 @@ class Sink:
         self.request = request
         self.stream = TextStream(tokenizer, request.sampling_params.stop) if tokenizer else None
         self.deltas: list[TextDelta] = []
-        self.done = False
+        self.done, self.taken = False, 0
 
-    def push(self, token_ids: Sequence[int]) -> str | None:
-        """Take new tokens; returns the stop string they completed."""
+    def take_new(self) -> str | None:
+        """Take the request's tokens that are new here; returns the stop string they completed."""
+        token_ids = self.request.output_token_ids[self.taken :]
+        if not token_ids:
+            return None
+        self.taken += len(token_ids)
         text = "".join(self.stream.push(t) for t in token_ids) if self.stream else ""
         self.deltas.append(TextDelta(text, tuple(token_ids), None, self.request.sample_index))
         return self.stream.stopped_by if self.stream else None
@@ -69,7 +73,8 @@ class Sink:
                 FinishReason.STOP,
                 self.stream.stopped_by,
             )
-        reason = self.request.finish_reason.value
+        ended = self.request.finish_reason or FinishReason.ABORT  # asked for, not carried out yet
+        reason = ended.value
         self.deltas.append(TextDelta(held, (), reason, self.request.sample_index))
         self.done = True
 

@@ -34,6 +34,8 @@ class Replay:
 
     def step(self, step: dict) -> dict:
         """Carry out one recorded operation; the answer has the fields of `expect` and `state`."""
+        if step["op"] != "admit" and step["request"] not in self.requests:
+            return {"expect": {"refused earlier": step["request"]}}
         answer = {"expect": getattr(self, step["op"])(step)}
         if "state" in step:
             blocks = self.pool.blocks.values()

@@ -152,6 +152,9 @@ class Scheduler:
             request.status = RequestStatus.RUNNING
             self._emit("admitted", request, cached=num_hit)
             budget -= self._put_in_step(request, count)
+        if self.waiting and not self.running:  # the whole pool is free and not enough for the head
+            self._end_for_capacity(self.waiting[0])
+            self._schedule_waiting(budget)
 
     def _seats(self, requests: Sequence[Request]) -> int:
         """Each request and each of its continuations that still wait for the fork."""

@@ -15,6 +15,8 @@ from torch import Tensor
 from kvlab.tensors.config import ModelConfig, config_from_hf
 from kvlab.tensors.model import Decoder
 
+FLOATS = ("F16", "BF16", "F32", "F64")
+
 
 class CheckpointError(ValueError):
     """The folder does not hold a complete, fitting checkpoint."""
@@ -60,8 +62,10 @@ def _weight_files(folder: Path) -> list[Path]:
             names = sorted(
                 set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
             )
-        except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{index} is not a weight index: {error}") from None
+        if not names or not all(isinstance(n, str) for n in names):
+            raise CheckpointError(f"{index} is not a weight index: it names no files")
         if outside := [n for n in names if Path(n).name != n]:
             raise CheckpointError(
                 f"{index} names {outside[0]!r}, which is not a file name inside the folder"
@@ -144,7 +148,13 @@ def _find_tensors(
                 for name in handle.keys():  # noqa: SIM118 - not a dict
                     found[name] = path
                     expected = (wanted | head).get(name)
-                    shape = tuple(handle.get_slice(name).get_shape())
+                    part = handle.get_slice(name)
+                    shape = tuple(part.get_shape())
+                    if expected is not None and part.get_dtype() not in FLOATS:
+                        raise CheckpointError(
+                            f"{path}: {name} is stored as {part.get_dtype()}, "
+                            f"expected one of {', '.join(FLOATS)}"
+                        )
                     if expected is not None and shape != expected:
                         raise CheckpointError(
                             f"{path}: {name} has shape {list(shape)}, expected {list(expected)}"

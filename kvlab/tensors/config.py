@@ -110,8 +110,13 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
 
     Raises ValueError naming `source`, the key, what was found and what is supported.
     """
+    if not isinstance(hf, Mapping):
+        raise ValueError(f"{source} holds {type(hf).__name__} {hf!r} instead of keys and values")
+    nulls = {key for key, value in hf.items() if value is None}
     hf = {key: value for key, value in hf.items() if value is not None}
     name, family = _family(hf, source)
+    if family.window_is_on_by_default and not {"sliding_window"} & (hf.keys() | nulls):
+        raise ValueError(f"{source}: sliding_window is absent, which means 4096; supported: null")
     _refuse_unsupported(hf, family, source)
 
     def need(key: str) -> int:
@@ -120,7 +125,8 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
         return _integer(hf, key, source)
 
     heads, hidden = need("num_attention_heads"), need("hidden_size")
-    kv_heads = _integer(hf, "num_key_value_heads", source, family.num_kv_heads or heads)
+    default = heads if "num_key_value_heads" in nulls else family.num_kv_heads or heads
+    kv_heads = _integer(hf, "num_key_value_heads", source, default)
     if heads < 1:
         raise ValueError(f"{source}: num_attention_heads is {heads}; it must be at least 1")
     if "head_dim" not in hf and family.head_dim is None and hidden % heads:
@@ -211,7 +217,7 @@ def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScal
     partial = values.get("partial_rotary_factor", hf.get("partial_rotary_factor", 1.0))
     if partial != 1.0:
         raise ValueError(f"{source}: partial_rotary_factor is {partial!r}; supported: 1.0")
-    theta = float(values.get("rope_theta", hf.get("rope_theta", 10000.0)))
+    theta = _number({**hf, **values}, "rope_theta", source, 10000.0)
     if kind != "default" and "factor" not in values:
         raise ValueError(f"{source}: rope_type {kind!r} needs the key factor")
     if kind == "llama3" and not {"low_freq_factor", "high_freq_factor"} <= values.keys():
@@ -220,9 +226,9 @@ def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScal
         )
     return theta, RopeScaling(
         kind,
-        float(values.get("factor", 1.0)),
-        float(values.get("low_freq_factor", 1.0)),
-        float(values.get("high_freq_factor", 4.0)),
+        _number(values, "factor", source, 1.0),
+        _number(values, "low_freq_factor", source, 1.0),
+        _number(values, "high_freq_factor", source, 4.0),
         _original_length(hf, values, max_model_len, source),
     )
 
@@ -247,8 +253,13 @@ def _number(hf: Mapping, key: str, source: str, default: float) -> float:
     value = hf.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise ValueError(f"{source}: {key} is {value!r}; it must be a number")
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{source}: {key} is {value!r}; it must be above 0 and finite")
     return float(value)
 
 
 def _token_ids(value: object) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(value)
+    ids = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if bad := [i for i in ids if not isinstance(i, int) or isinstance(i, bool)]:
+        raise ValueError(f"eos_token_id holds {bad[0]!r}; it must be a token id or a list of them")
+    return ids

@@ -5,6 +5,7 @@ rows belong together. It is handed in as `attention`, so the same layers run ove
 a contiguous one, or none.
 """
 
+import copy
 from typing import Protocol
 
 import torch
@@ -48,10 +49,12 @@ class RMSNorm(nn.Module):
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
-        self.scale = size**0.5
+        self.scale, self.eps = size**0.5, eps
         self.register_buffer("floor", torch.tensor((size * eps) ** 0.5), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != torch.float32:  # squares overflow in half precision; this one is careful
+            return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return (x * (self.weight * self.scale)).div_(torch.hypot(length, self.floor))
 
@@ -154,6 +157,15 @@ class Decoder(nn.Module):
                     parameter.data = parameter.data.t().contiguous().t()
         self.has_weights = True
         return self.eval().requires_grad_(False)
+
+    def converted(self, dtype: torch.dtype, device: str | torch.device) -> "Decoder":
+        """This decoder if it fits, else a copy. Rotary frequencies stay in float32."""
+        if self.dtype == dtype and self.device == torch.device(device):
+            return self
+        model = copy.deepcopy(self).to(device)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
+        return model
 
     @property
     def device(self) -> torch.device:

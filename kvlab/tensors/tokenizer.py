@@ -21,6 +21,9 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exceptions
             raise ValueError(f"{path} cannot be read: {error}") from None
 
+        self.backend.no_truncation()  # a prompt is neither cut nor filled up behind one's back
+        self.backend.no_padding()
+
     def encode(self, text: str) -> list[int]:
         """Token ids, with the special tokens that the tokenizer itself adds."""
         try:

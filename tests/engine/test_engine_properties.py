@@ -23,7 +23,7 @@ request = st.fixed_dictionaries(
 @given(
     st.lists(request, min_size=1, max_size=7),
     st.integers(1, 5),
-    st.integers(4, 40),
+    st.integers(2, 30),
     st.integers(1, 24),
     st.booleans(),
     st.booleans(),

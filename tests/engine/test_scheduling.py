@@ -308,3 +308,29 @@ def test_bad_sampling_parameters_name_the_value(bad):
     (name,) = bad
     with pytest.raises(ValueError, match=name):
         SamplingParams(**bad)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_a_continuation_that_outgrows_the_whole_pool_ends_with_its_reason(caching):
+    """Two continuations share all 3 blocks; each needs a fourth, and there is none."""
+    engine = make_engine(num_blocks=3, prefix_caching=caching)
+    group = engine.add_request(range(12), params(9, n=2), request_id="A")
+    run_checked(engine)
+    assert [r.finish_reason for r in group] == [FinishReason.CAPACITY] * 2
+    assert [len(r.output_token_ids) for r in group] == [1, 1]
+
+
+def test_an_abort_asked_for_inside_a_step_waits_for_its_end():
+    engine = make_engine()
+    (a,) = engine.add_request(range(4), params(5), request_id="A")
+    (b,) = engine.add_request(range(9, 13), params(3), request_id="B")
+    execute = engine.runner.execute
+
+    def aborting(output):
+        engine.abort("A")
+        return execute(output)
+
+    engine.runner.execute = aborting
+    run_checked(engine)
+    assert a.finish_reason is FinishReason.ABORT
+    assert b.output_token_ids == alone(range(9, 13), 3)
