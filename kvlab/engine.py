@@ -85,11 +85,9 @@ class LLMEngine:
             raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
         if not isinstance(request_id, str | None):
             raise ValueError(f"request_id is {request_id!r}; give a text")
-        prompt, given = tuple(prompt_token_ids), request_id
+        prompt = tuple(prompt_token_ids)
         self.scheduler.check_can_run(Request(request_id or "new", prompt, params), params.n)
-        while request_id is None or (given is None and request_id in self.requests):
-            self._counter += 1
-            request_id = f"r{self._counter}"
+        request_id = self._new_id() if request_id is None else request_id
         ids = [request_id, *(f"{request_id}.{i}" for i in range(1, params.n))]
         if taken := [i for i in ids if i in self.requests]:
             raise ValueError(f"request id {taken[0]!r} is in use; give another or leave it out")
@@ -114,6 +112,13 @@ class LLMEngine:
         for request in requests:
             self.requests[request.request_id] = request
         return requests
+
+    def _new_id(self) -> str:
+        """The next of r1, r2, ... that nobody uses."""
+        self._counter += 1
+        while f"r{self._counter}" in self.requests:
+            self._counter += 1
+        return f"r{self._counter}"
 
     def abort(self, request_id: str) -> bool:
         """End a request and free its blocks. False if there is no such unfinished request."""

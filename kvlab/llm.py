@@ -20,6 +20,7 @@ from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.trace import Trace
 from kvlab.engine import LLMEngine
 from kvlab.outputs import RequestOutput, Sink, TextDeltas
+from kvlab.prompts import Prompt, as_list, one_each
 from kvlab.tensors.checkpoint import load_model
 from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
@@ -27,7 +28,6 @@ from kvlab.tensors.model import Decoder
 from kvlab.tensors.runner import ModelRunner
 from kvlab.tensors.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int]
 DEFAULT_CACHE_BYTES = 512 * 2**20
 
 
@@ -103,8 +103,8 @@ class LLM:
         prompts: a text, a list of token ids, or a list of either; sampling_params: one for all
         or one each. Interrupted or refused, it leaves no request behind.
         """
-        several = _as_list(prompts)
-        params = _one_each(sampling_params, len(several))
+        several = as_list(prompts)
+        params = one_each(sampling_params, len(several))
         groups: list[list[Sink]] = []
         try:
             for prompt, p in zip(several, params, strict=True):
@@ -284,26 +284,3 @@ def _default_blocks(block_bytes: int, block_size: int, length: int) -> int:
     if block_size < 1:
         raise ValueError(f"block_size is {block_size!r}; give an integer of at least 1")
     return max(1, min(4 * cdiv(length, block_size), DEFAULT_CACHE_BYTES // block_bytes))
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str):
-        return [prompts]
-    if not isinstance(prompts, list | tuple | range):
-        raise ValueError(f"prompts is {prompts!r}; give a text, token ids, or a list of either")
-    several = all(isinstance(p, str | list | tuple | range) for p in prompts)
-    return list(prompts) if several else [prompts]
-
-
-def _one_each(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if not isinstance(params, list | tuple):
-        raise ValueError(f"sampling_params is {params!r}; give a SamplingParams or a list of them")
-    if len(params) != count:
-        raise ValueError(
-            f"{count} prompts and {len(params)} sampling_params; give one for all or one each"
-        )
-    return list(params)
