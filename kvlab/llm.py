@@ -19,14 +19,13 @@ from kvlab.core.scheduler import Scheduler
 from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.trace import Trace
 from kvlab.engine import LLMEngine
+from kvlab.model_source import load
 from kvlab.outputs import RequestOutput, Sink, TextDeltas
 from kvlab.prompts import Prompt, as_list, one_each
-from kvlab.tensors.checkpoint import load_model
 from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
-from kvlab.tensors.runner import ModelRunner
-from kvlab.tensors.tokenizer import Tokenizer
+from kvlab.tensors.runner import ModelRunner, rounded_weights
 
 DEFAULT_CACHE_BYTES = 512 * 2**20
 
@@ -35,6 +34,7 @@ class LLM:
     """A model with its engine.
 
     model: "tiny" (ships with kvlab), a folder in Hugging Face layout, or a `Decoder`.
+    tokenizer: for a `Decoder`, "tiny" or the folder whose words it reads; without, it takes ids.
     num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
     dtype computes, cache_dtype is stored (None: the same). device None: CUDA if there is one.
     Raises ValueError for arguments that do not fit, naming the value. One thread at a time.
@@ -44,6 +44,7 @@ class LLM:
         self,
         model: str | Path | Decoder = "tiny",
         *,
+        tokenizer: str | Path | None = None,
         block_size: int = 16,
         num_blocks: int | None = None,
         dtype: torch.dtype = torch.float32,
@@ -58,7 +59,7 @@ class LLM:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.name, self.tokenizer, self.model = _load(model, dtype, self.device)
+        self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)
         config = self.model.config
         length = _checked_length(max_model_len, config.max_model_len)
         stored = self.model.dtype if cache_dtype is None else cache_dtype
@@ -216,16 +217,22 @@ class LLM:
 
     def notice(self, prompt: Prompt) -> str | None:
         """For the tiny model: which words of the prompt it never learned, and what to do."""
-        return tiny.notice(prompt) if self.name == "tiny" and isinstance(prompt, str) else None
+        mine = self.tokenizer is not None and self.tokenizer.folder == tiny.FOLDER
+        return tiny.notice(prompt) if mine and isinstance(prompt, str) else None
 
     # ---- traces
 
-    def start_trace(self, *, real_clock: bool = False, attention_layer: int | None = None) -> None:
-        """Record every event from now on. attention_layer: keep that layer's weights as well."""
+    def start_trace(
+        self, *, real_clock: bool = False, attention_layers: Iterable[int] | None = None
+    ) -> None:
+        """Record every event from now on.
+
+        attention_layers: of these layers, each pass also keeps the weights of a request's last
+        query, in the event's data: {"attention": {"0": [num_query_heads][keys], ...}}.
+        Raises ValueError for a layer that the model does not have.
+        """
         cache, config = self.cache, self.model.config
-        if attention_layer not in (None, *range(config.num_layers)):
-            last = config.num_layers - 1
-            raise ValueError(f"attention_layer is {attention_layer!r}; give 0 to {last}, or None")
+        watched = _checked_layers(attention_layers, config.num_layers)
         meta = {
             "model": self.name,
             "num_layers": config.num_layers,
@@ -236,7 +243,7 @@ class LLM:
             "bytes_per_position": cache.bytes_per_position,
         }
         self.engine.start_trace(real_clock=real_clock, meta=meta, probe=self._probe)
-        self.runner.watch_layer = attention_layer
+        self.runner.watch_layers = watched
 
     def _probe(self, request: Request) -> dict[str, object]:
         """What the tensors hold for a request: bytes, and attention weights if they are watched."""
@@ -244,14 +251,14 @@ class LLM:
         found: dict[str, object] = {
             "nbytes": self.cache.stored_nbytes(table, request.num_computed_tokens)
         }
-        if self.runner.watch_layer is not None:
-            weights = self.runner.watched[request.request_id]
-            found["attention"] = [[round(w, 4) for w in head] for head in weights.tolist()]
+        if self.runner.watch_layers:
+            layers = self.runner.watched[request.request_id]
+            found["attention"] = {str(n): rounded_weights(w) for n, w in layers.items()}
         return found
 
     def stop_trace(self) -> Trace:
         """Stop recording. The trace's `vocab` names the tokens that occur in it."""
-        self.runner.watch_layer = None
+        self.runner.watch_layers = frozenset()
         trace = self.engine.stop_trace()
         requests = trace.last_state()["requests"].values()
         used = sorted({t for r in requests for t in r["token_ids"]})
@@ -259,17 +266,15 @@ class LLM:
         return Trace({**trace.meta, "vocab": vocab}, trace.initial, trace.events)
 
 
-def _load(
-    model: str | Path | Decoder, dtype: torch.dtype, device: torch.device
-) -> tuple[str, Tokenizer | None, Decoder]:
-    if isinstance(model, Decoder):
-        return "decoder", None, model.converted(dtype, device)
-    if model == "tiny":
-        return "tiny", Tokenizer(tiny.FOLDER), load_model(tiny.FOLDER, dtype, device)
-    folder = Path(model) if isinstance(model, str | Path) and str(model) else None
-    if folder is None or not folder.is_dir():
-        raise ValueError(f"model {str(model)!r} is neither 'tiny' nor a folder")
-    return folder.name, Tokenizer(folder), load_model(folder, dtype, device)
+def _checked_layers(asked: Iterable[int] | None, count: int) -> frozenset[int]:
+    """The layers to watch; none if none were asked for."""
+    layers = [] if asked is None else list(asked) if isinstance(asked, Iterable) else [None]
+    if any(type(n) is not int or not 0 <= n < count for n in layers):
+        raise ValueError(
+            f"attention_layers is {asked!r}; give layers from 0 to {count - 1}, "
+            "such as [0], or None"
+        )
+    return frozenset(layers)
 
 
 def _checked_length(asked: int | None, longest: int) -> int:

@@ -19,16 +19,16 @@ class ModelRunner:
     """A decoder, its paged cache, and the attention between them.
 
     on_logits: called with {request_id: logits [V]} for the rows that select an output.
-    watch_layer: keep each request's last query's attention weights of one layer in
-    `watched` ({request_id: [num_query_heads, length]}), for views.
+    watch_layers: of these layers, keep the attention weights of each request's last query in
+    `watched` ({request_id: {layer: [num_query_heads, length]}}), for views. None costs nothing.
     """
 
     def __init__(self, model: Decoder, cache: PagedCache) -> None:
         self.model, self.cache = model, cache
         self.attention = PagedAttention(cache, model.dtype)
         self.on_logits: Callable[[Mapping[str, Tensor]], None] | None = None
-        self.watch_layer: int | None = None
-        self.watched: dict[str, Tensor] = {}
+        self.watch_layers: frozenset[int] = frozenset()
+        self.watched: dict[str, dict[int, Tensor]] = {}
 
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
@@ -39,7 +39,7 @@ class ModelRunner:
         batch = build_input_batch(output.requests, self.cache.block_size, self.model.device)
         self.attention.begin(batch)
         self.watched.clear()
-        attention = self.attention if self.watch_layer is None else self._watching(output, batch)
+        attention = self._watching(output, batch) if self.watch_layers else self.attention
         hidden = self.model(batch.input_ids, batch.positions, attention)
         return self._select(output, batch, hidden)
 
@@ -63,18 +63,23 @@ class ModelRunner:
         }
 
     def _watching(self, output: SchedulerOutput, batch: InputBatch) -> Callable[..., Tensor]:
-        """The same attention, which also notes the weights of one layer by the specification."""
+        """The same attention, which also notes watched layers' weights by the specification."""
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             mixed = self.attention(layer, query, key, value)
-            if layer == self.watch_layer:
+            if layer in self.watch_layers:
                 for row, last in zip(output.requests, batch.last_rows, strict=True):
                     keys, _ = self.cache.read(list(row.block_ids), row.end)
                     last_query = query[last : last + 1].transpose(0, 1)  # [Hq, 1, d]
                     weights = attention_weights(
                         last_query, keys[layer].to(query.dtype), causal_mask(1, row.end)
                     )
-                    self.watched[row.request_id] = weights[:, 0]
+                    self.watched.setdefault(row.request_id, {})[layer] = weights[:, 0]
             return mixed
 
         return attend
+
+
+def rounded_weights(weights: Tensor, digits: int = 4) -> list[list[float]]:
+    """[num_query_heads, length] as plain numbers: a weight is between 0 and 1."""
+    return [[round(w, digits) for w in head] for head in weights.tolist()]

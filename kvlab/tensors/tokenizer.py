@@ -10,7 +10,8 @@ class Tokenizer:
     """A thin view of the `tokenizers` library. Raises ValueError if the file cannot be read."""
 
     def __init__(self, folder: str | Path) -> None:
-        path = Path(folder) / "tokenizer.json"
+        self.folder = Path(folder)
+        path = self.folder / "tokenizer.json"
         if not path.is_file():
             raise ValueError(
                 f"{path} is missing; give a folder with a tokenizer.json, or token ids "
@@ -23,6 +24,11 @@ class Tokenizer:
 
         self.backend.no_truncation()  # a prompt is neither cut nor filled up behind one's back
         self.backend.no_padding()
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids in all, special tokens included."""
+        return self.backend.get_vocab_size()
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with the special tokens that the tokenizer itself adds."""

@@ -217,7 +217,7 @@ def test_arguments_that_do_not_fit(options, message):
 
 
 def test_trace_measures_the_tensors_and_names_the_tokens(llm):
-    llm.start_trace(attention_layer=1)
+    llm.start_trace(attention_layers=[1])
     llm.generate(PROMPT, params(), cache_salt="fresh")
     trace = llm.stop_trace()
     computed = [e for e in trace.events if e.kind == "computed"]
@@ -225,7 +225,7 @@ def test_trace_measures_the_tensors_and_names_the_tokens(llm):
     assert per_position == 2 * 4 * 2 * 32 * 4
     assert [e.data["nbytes"] for e in computed] == [n * per_position for n in range(27, 33)]
     assert trace.meta["vocab"]["417"] == " red"
-    weights = computed[-1].data["attention"]
+    (weights,) = computed[-1].data["attention"].values()
     assert (len(weights), len(weights[0])) == (4, 32)
     assert all(abs(sum(head) - 1) < 0.01 for head in weights)
 

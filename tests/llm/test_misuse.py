@@ -116,7 +116,7 @@ def test_interrupted_between_schedule_and_model_nothing_is_lost(llm, monkeypatch
 def test_a_trace_may_start_midway_and_only_once(llm):
     stream = llm.stream(PROMPT, SamplingParams(max_tokens=8), request_id="mid")
     next(stream)
-    llm.start_trace(attention_layer=0)
+    llm.start_trace(attention_layers=[0])
     with pytest.raises(RuntimeError, match="already"):
         llm.start_trace()
     list(stream)
