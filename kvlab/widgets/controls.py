@@ -29,6 +29,25 @@ class Slider:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """One of some whole numbers in rising order, such as powers of two; shown as a slider."""
+
+    name: str
+    label: str
+    value: int
+    values: Sequence[int]
+    kind: str = "steps"
+
+    def check(self, value: object) -> int:
+        """The number itself. Raises ValueError for one that is not among the values."""
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value not in self.values:
+            offered = ", ".join(f"{number:,}" for number in self.values)
+            raise ValueError(f"{self.name} is {value!r}; give one of {offered}")
+        return value
+
+
+@dataclass(frozen=True)
 class TextArea:
     """Free text of a few lines."""
 
@@ -65,7 +84,7 @@ class Choice:
         return value
 
 
-Control = Slider | TextArea | Choice
+Control = Slider | Steps | TextArea | Choice
 
 
 def spec(control: Control) -> dict:

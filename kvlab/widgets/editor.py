@@ -16,8 +16,8 @@ from html import escape
 import traitlets
 
 from kvlab.widgets.controls import Control, spec
-from kvlab.widgets.growth_table import growth_content
 from kvlab.widgets.html import html_form, table
+from kvlab.widgets.nested import nested_content
 from kvlab.widgets.view import View
 
 LOG = logging.getLogger("kvlab.widgets")
@@ -28,18 +28,26 @@ class LiveEditor(View):
     """Controls, lines of text and a view, all made by one pure function.
 
     compute(**inputs) returns {"lines": [[label, text, kind], ...], "view": payload or None};
-    kind is "answer", "notice" or "plain". The same inputs give the same result.
-    The first computation happens at once and raises in the cell that makes the editor.
+    kind is "answer", "notice" or "plain". The same inputs give the same result. The view is one of
+    those in nested.py. The first computation happens at once and raises in the cell that makes the
+    editor. presets: by name, values of some controls that a reader can set with one choice; the
+    name is shown for as long as the controls have these values.
     """
 
     view = "editor"
     result = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, compute: Callable[..., dict], controls: Sequence[Control], title: str
+        self,
+        compute: Callable[..., dict],
+        controls: Sequence[Control],
+        title: str,
+        presets: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
+        """Raises ValueError where a value, of a control or a preset, does not fit its control."""
         self.compute = compute
         self.controls = {control.name: control for control in controls}
+        self.presets = {name: self._preset(name, given) for name, given in (presets or {}).items()}
         self.error: Exception | None = None
         self.updates = 0  # computations since the first one
         inputs = {control.name: control.check(control.value) for control in controls}
@@ -51,6 +59,8 @@ class LiveEditor(View):
             "answers": None,
         }
         payload = {"view": self.view, "title": title, "controls": [spec(c) for c in controls]}
+        if self.presets:
+            payload["presets"] = [{"name": n, "inputs": given} for n, given in self.presets.items()]
         super().__init__(payload=payload, result=first)
         self.on_msg(self._received)
 
@@ -95,6 +105,14 @@ class LiveEditor(View):
             )
         return {name: control.check(inputs[name]) for name, control in self.controls.items()}
 
+    def _preset(self, preset: str, given: Mapping[str, object]) -> dict:
+        if unknown := given.keys() - self.controls.keys():
+            raise ValueError(
+                f"preset {preset!r} sets {', '.join(sorted(unknown))}; "
+                f"the controls are {', '.join(self.controls)}"
+            )
+        return {name: self.controls[name].check(value) for name, value in given.items()}
+
     def _computed(self, inputs: Mapping) -> dict:
         found = self.compute(**inputs)
         return {"lines": [list(line) for line in found.get("lines", ())], "view": found.get("view")}
@@ -109,7 +127,7 @@ class LiveEditor(View):
             rows.append(("error", result["error"]))
         parts = [f"<p><strong>{escape(title)}</strong></p>", table(title, ("", "value"), rows)]
         if result["view"]:
-            parts.append(growth_content(result["view"]))
+            parts.append(nested_content(result["view"]))
         return html_form({**self.payload, "result": self._stable_result()}, "\n".join(parts))
 
     def _stable_result(self) -> dict:

@@ -5,8 +5,13 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "static"
 PARTS = {
+    "attention_read": (
+        *("player.js", "cache_growth.js"),
+        *("attention_words.js", "attention_read.js"),
+    ),
     "cache_growth": ("player.js", "cache_growth.js"),
-    "editor": ("player.js", "cache_growth.js", "editor.js"),
+    "cache_layouts": ("player.js", "cache_layouts.js"),
+    "editor": ("player.js", "cache_growth.js", "cache_shape.js", "wrong_cache.js", "editor.js"),
 }
 
 

@@ -39,6 +39,61 @@ long.generate(tiny.prompt(notes, "What colour is the key?"), params)
 cache_growth(long.stop_trace())
 """
 EDITOR = 'growth_editor(llm, question="What colour is the Zork?")'
+LAYOUTS = """
+from kvlab import LLM, SamplingParams, tiny
+from kvlab.widgets import cache_layouts
+
+several = [
+    tiny.prompt("Ada likes soup. Tom likes plums.", "What does Tom like?"),
+    tiny.prompt("", "What does Ada like?", rules=""),
+    tiny.prompt("The key is red.", "What colour is the key?", rules=""),
+]
+cache_layouts(LLM("tiny", block_size=4), several, SamplingParams(max_tokens=6))
+"""
+MANY_LAYOUTS = """
+ids = [list(range(5, 5 + n)) for n in (40, 3, 9, 17, 22, 5, 30, 12)]
+each = [SamplingParams(max_tokens=n, ignore_eos=True) for n in (9, 12, 3, 6, 20, 4, 9, 2)]
+cache_layouts(LLM("tiny", block_size=8), ids, each)
+"""
+WRONG = """
+from kvlab import LLM
+from kvlab.widgets import wrong_cache_lab
+wrong_cache_lab(LLM("tiny"), case=4)
+"""
+GROW_CACHE = """
+from kvlab.widgets import grow_a_cache
+
+grow_a_cache(batch=3)
+"""
+OVERVIEW = """
+from kvlab import LLM, SamplingParams, tiny
+from kvlab.widgets import overview
+
+llm = LLM("tiny", block_size=8, num_blocks=12, max_num_seqs=2)
+llm.start_trace()
+for fact, question in tiny.examples()[:3]:
+    prompt = llm.encode(tiny.prompt(fact, question, rules=""))
+    llm.engine.add_request(prompt, SamplingParams(max_tokens=6))
+    llm.engine.step()
+llm.engine.run()
+overview(llm.stop_trace())
+"""
+WRONG_SHOTS = ("fact exchanged", "fact hidden", "table reversed", "padding read")
+READS = """
+from kvlab import LLM, SamplingParams, tiny
+from kvlab.tensors.reads import padded_reads
+from kvlab.widgets import attention_read
+
+llm = LLM("tiny", block_size=4)
+llm.start_trace(attention_layers=range(4))
+llm.generate(tiny.prompt("Ada likes soup. The key is red.", "What colour is the key?"))
+attention_read(llm.stop_trace(), layer=3)
+"""
+PADDED_READS = """
+notes = ("Ada likes soup.", "Ada likes soup. The key is red.")
+prompts = [llm.encode(tiny.prompt(note, "What does Ada like?", rules="")) for note in notes]
+attention_read(padded_reads(llm.model, prompts, token_text=llm.tokenizer.token_text), layer=1)
+"""
 SHOTS = (("small", 0, 5), ("real", 1, 8), ("end", 1, 99), ("long", 2, 20), ("editor", 3, None))
 SIZES = ((1280, 720), (1920, 1000))
 
@@ -86,6 +141,99 @@ def take_section(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
     page.close()
 
 
+def take_layouts(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
+    """Three requests in two layouts at three stops, then eight; both in large type as well."""
+    lab.write("layouts.ipynb", [LAYOUTS, MANY_LAYOUTS])
+    for width, height in SIZES:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        lab.open(page, "layouts.ipynb")
+        lab.run_all(page)
+        views = page.locator(".kv[data-view=cache_layouts][data-stop]")
+        expect(views).to_have_count(2, timeout=90_000)
+        for index, stop, large in (
+            *((0, 1, False), (0, 2, False), (0, 6, False), (1, 8, False)),
+            *((0, 2, True), (1, 8, True)),
+        ):
+            view = views.nth(index)
+            view.focus()
+            page.keyboard.press("Home")
+            for _ in range(stop):
+                page.keyboard.press("ArrowRight")
+            if large != ("kv-large" in view.get_attribute("class")):
+                page.keyboard.press("p")
+            view.scroll_into_view_if_needed()
+            shot = f"layouts-{index}-{stop}-{'large' if large else 'small'}-{theme}-{width}.png"
+            page.screenshot(animations="disabled", path=folder / shot)
+        page.close()
+
+
+def take_wrong_cache(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
+    """The wrong-cache laboratory with some damages, and one of them in large type."""
+    lab.write("wrong.ipynb", [WRONG])
+    for width, height in SIZES:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        lab.open(page, "wrong.ipynb")
+        lab.run_all(page)
+        editor = page.locator(".kv[data-view=editor]")
+        expect(editor).to_have_count(1, timeout=90_000)
+        choice = editor.locator("select")
+        for name in WRONG_SHOTS:
+            choice.select_option(name)
+            expect(editor).not_to_have_attribute("data-busy", "", timeout=60_000)
+            editor.scroll_into_view_if_needed()
+            shot = f"wrong-{name.replace(' ', '-')}-{theme}-{width}.png"
+            page.screenshot(animations="disabled", path=folder / shot)
+        editor.locator("[data-do=presenter]").first.click()
+        page.screenshot(animations="disabled", path=folder / f"wrong-large-{theme}-{width}.png")
+        page.close()
+
+
+def take_sizes(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
+    """The editor "grow a cache" at small and large sizes, and the overview of the start page."""
+    source = ROOT / "notebooks" / "21_6_growth.ipynb"
+    if source.exists():
+        shutil.copy(source, lab.folder)  # so that one panel has a notebook to open
+    lab.write("sizes.ipynb", [OVERVIEW, GROW_CACHE])
+    for width, height in SIZES:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        lab.open(page, "sizes.ipynb")
+        lab.run_all_and_wait(page)
+        figure, editor = page.locator(".kvo"), page.locator(".kv[data-view=editor]")
+        expect(editor).to_be_visible(timeout=60_000)
+        figure.evaluate("element => element.scrollIntoView()")
+        page.screenshot(animations="disabled", path=folder / f"overview-{theme}-{width}.png")
+        editor.evaluate("element => element.scrollIntoView({ block: 'end' })")
+        page.screenshot(animations="disabled", path=folder / f"grow-{theme}-{width}.png")
+        editor.locator("[data-control=presets] select").select_option(index=6)
+        expect(editor).to_have_attribute("data-updates", "1")
+        page.screenshot(animations="disabled", path=folder / f"grow-large-{theme}-{width}.png")
+        editor.locator(".kv-head [data-do=presenter]").first.click()
+        editor.evaluate("element => element.scrollIntoView()")
+        page.screenshot(animations="disabled", path=folder / f"grow-presenter-{theme}-{width}.png")
+        page.close()
+
+
+def take_attention_reads(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
+    """What a query reads, in a trace and in a padded batch; then both in large type."""
+    lab.write("reads.ipynb", [READS, PADDED_READS])
+    for width, height in SIZES:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        lab.open(page, "reads.ipynb")
+        lab.run_all(page)
+        views = page.locator(".kv[data-view=attention_read][data-stop]")
+        expect(views).to_have_count(2, timeout=90_000)
+        for size in ("", "-large"):
+            for view, name in ((views.first, "read"), (views.last, "padded")):
+                view.scroll_into_view_if_needed()
+                view.focus()
+                page.keyboard.press("End")
+                page.keyboard.press("ArrowDown")
+                shot = f"{name}{size}-{theme}-{width}.png"
+                page.screenshot(animations="disabled", path=folder / shot)
+            page.keyboard.press("p")
+        page.close()
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,6 +246,10 @@ def main() -> None:
                 lab.write("views.ipynb", [SMALL, REAL, LONG, EDITOR])
                 take(lab, browser, theme.lower(), folder)
                 take_section(lab, browser, theme.lower(), folder)
+                take_attention_reads(lab, browser, theme.lower(), folder)
+                take_sizes(lab, browser, theme.lower(), folder)
+                take_layouts(lab, browser, theme.lower(), folder)
+                take_wrong_cache(lab, browser, theme.lower(), folder)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_the_widget_sends_its_module_and_its_payload() -> None:
 
 
 def test_an_unknown_view_is_named() -> None:
-    with pytest.raises(ValueError, match="no view is called 'x'; there are cache_growth, editor"):
+    with pytest.raises(ValueError, match=r"no view is called 'x'; there are .*cache_growth, .*"):
         module_source("x")
 
 

@@ -1,21 +1,26 @@
 // The live editors: controls on top, then lines of text and a view, all computed by Python.
 
 const EDITOR_CSS = `
-.kve-controls{display:flex;flex-wrap:wrap;gap:.7em 1.6em;align-items:flex-end;margin-bottom:.8em}
-.kve-field{display:grid;gap:.2em;flex:1 1 17em;min-width:0}.kve-field[data-kind=slider],.kve-field[data-kind=choice]{flex:0 1 15em}
-.kve-field label{color:var(--soft);font-size:.9em}.kve-field output{color:var(--ink);font-weight:600;margin-left:.4em}
-.kve-field textarea,.kve-field select{width:100%;margin:0;padding:.4em .6em;font:inherit;color:var(--ink);background:var(--paper);
+.kv[data-view=editor]{padding:.7em 1.15em .6em}.kv[data-view=editor]>.kv-head{margin-bottom:.3em}
+.kve-controls{display:flex;flex-wrap:wrap;gap:.4em 1.2em;align-items:center;margin-bottom:.5em}
+.kve-field{display:grid;gap:0 .7em;flex:1 1 8.4em;max-width:15em;min-width:0}
+.kve-field[data-kind=text]{flex:4 1 17em;max-width:none;grid-template-columns:fit-content(9em) minmax(0,1fr);align-items:center}
+.kve-field[data-kind=choice]{gap:.15em;flex-basis:12.2em}.kve-field[data-control=presets]{flex:2 1 11em;max-width:28em}
+.kve-field label{color:var(--soft);font-size:.9em;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}.kve-field output{color:var(--ink);font-weight:600;margin-left:.4em}
+.kve-field textarea,.kve-field select{width:100%;margin:0;padding:.25em .6em;font:inherit;color:var(--ink);background:var(--paper);
  border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px;resize:none}
 .kve-field input[type=range]{width:100%;height:1.6em;margin:0;accent-color:var(--focus)}
 .kve-error{margin-bottom:.6em;padding:.45em .8em;border:1.5px solid var(--bad);border-left-width:5px;border-radius:6px;color:var(--ink);overflow-wrap:anywhere}
 .kve-error b{color:var(--bad)}
 .kve-lines{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.15em .9em;align-content:start;align-items:baseline;
- min-height:4.6em;margin:0 0 .6em}
+ min-height:3.1em;margin:0 0 .5em}
 .kve-name{color:var(--soft)}.kve-text{overflow-wrap:anywhere;white-space:pre-wrap}
 .kve-text[data-kind=answer]{font-size:1.15em;font-weight:600;line-height:1.3}
 .kve-text[data-kind=notice]::before{content:"! ";color:var(--bad);font-weight:700}
-.kv .kv{margin:0;padding:.9em 0 0;border:0;border-top:1px solid var(--line);border-radius:0}
-.kv .kv>.kv-head{display:none}
+.kv .kv{margin:0;padding:.5em 0 0;border:0;border-top:1px solid var(--line);border-radius:0}
+.kv .kv.kv-large{padding:.4em 0 0}.kv-large .kve-field:is([data-kind=slider],[data-kind=steps]){flex-basis:7.9em}.kv-large .kve-field label{font-size:.82em}
+.kv-large .kve-field select{font-size:.82em}.kv-large .kve-field[data-kind=choice]{flex-basis:9.4em}.kv-large .kve-field[data-control=presets]{flex-basis:7em}.kv-large .kve-controls{gap:.3em .8em}
+.kv .kv>.kv-head{display:none}.kv .kv>.kv-say{margin:.5em 0 .4em}
 `;
 
 /** Sends inputs one at a time and keeps only the newest while it waits.
@@ -64,30 +69,50 @@ function latestWins(send, { slow = 50, rest = 300 } = {}) {
 
 let fieldCount = 0;
 
+const FIELD_INPUTS = {
+  slider: (id, { minimum, maximum }) => h("input", { id, type: "range", min: minimum, max: maximum, step: "1" }),
+  steps: (id, { values }) => h("input", { id, type: "range", min: "0", max: values.length - 1, step: "1" }),
+  choice: (id, { options }) => h("select", { id }, ...options.map((word) => h("option", { value: word }, word))),
+  text: (id, { rows }) => h("textarea", { id, rows, spellcheck: "false" }),
+};
+
 /** One labelled control. Returns { element, get, set }. */
 function createField(control, onInput, onRelease) {
   const id = `kve-${++fieldCount}-${Math.random().toString(36).slice(2, 8)}`;
   const label = h("label", { for: id }, control.label);
   const element = h("div", { class: "kve-field", "data-kind": control.kind, "data-control": control.name }, label);
-  let input;
+  const input = FIELD_INPUTS[control.kind](id, control);
   const output = h("output", { for: id });
-  if (control.kind === "slider") {
-    input = h("input", { id, type: "range", min: control.minimum, max: control.maximum, step: "1" });
-    label.append(output);
-  } else if (control.kind === "choice") {
-    input = h("select", { id }, ...control.options.map((word) => h("option", { value: word }, word)));
-  } else {
-    input = h("textarea", { id, rows: control.rows, spellcheck: "false" });
-  }
-  const show = () => { output.textContent = input.value; };
+  const isRange = input.type === "range";
+  if (isRange) label.append(output);
+  const { values } = control; // of steps: the input itself counts 0, 1, 2, ...
+  const get = () => (values ? values[Number(input.value)] : isRange ? Number(input.value) : input.value);
+  const show = () => {
+    if (!isRange) return;
+    output.textContent = thousands(get());
+    input.setAttribute("aria-valuetext", thousands(get()));
+  };
   input.addEventListener("input", () => { show(); onInput(); });
   input.addEventListener("change", onRelease);
   element.append(input);
-  return {
-    element, input,
-    get: () => (control.kind === "slider" ? Number(input.value) : input.value),
-    set: (value) => { input.value = value; show(); },
-  };
+  const set = (value) => { input.value = values ? values.indexOf(value) : value; show(); };
+  return { element, input, get, set };
+}
+
+const OWN = "your own numbers";
+
+/** A choice that sets several controls at once, and that names the preset they agree with. */
+function createPresets(presets, fields, onChoice) {
+  const options = [OWN, ...presets.map(({ name }) => name)];
+  const control = { name: "presets", label: "Start from", kind: "choice", options };
+  const agrees = ({ inputs }) => Object.entries(inputs).every(([name, value]) => fields.get(name).get() === value);
+  const field = createField(control, () => {
+    const chosen = presets.find(({ name }) => name === field.get());
+    for (const [name, value] of Object.entries(chosen?.inputs ?? {})) fields.get(name).set(value);
+    onChoice();
+  }, () => {});
+  const update = () => field.set(presets.find(agrees)?.name ?? OWN);
+  return { ...field, update };
 }
 
 VIEWS.editor = (element, payload, { model }) => {
@@ -104,11 +129,17 @@ VIEWS.editor = (element, payload, { model }) => {
   const fields = new Map();
   const read = () => Object.fromEntries([...fields].map(([name, field]) => [name, field.get()]));
   const controls = h("div", { class: "kve-controls" });
+  let presets = null;
   for (const control of payload.controls) {
-    const field = createField(control, () => channel.push(read()), () => channel.release());
+    const field = createField(control, () => { presets?.update(); channel.push(read()); }, () => channel.release());
     field.input.disabled = !model;
     fields.set(control.name, field);
     controls.append(field.element);
+  }
+  if (payload.presets) {
+    presets = createPresets(payload.presets, fields, () => { presets.update(); channel.push(read()); channel.release(); });
+    presets.input.disabled = !model;
+    controls.prepend(presets.element);
   }
   const state = frame.heading.querySelector(".kv-hint");
   state.setAttribute("role", "status");
@@ -136,7 +167,7 @@ VIEWS.editor = (element, payload, { model }) => {
     const text = JSON.stringify(view);
     if (text === drawn) return;
     drawn = text;
-    const old = nested && nested.touched ? nested.stop() : null;
+    const old = nested?.touched && nested.stop ? nested.stop() : null;
     nested?.destroy();
     slot.replaceChildren();
     nested = null;
@@ -166,6 +197,7 @@ VIEWS.editor = (element, payload, { model }) => {
   }
   function adopt(inputs) {
     for (const [name, field] of fields) field.set(inputs[name]);
+    presets?.update();
   }
   frame.root.addEventListener("keydown", keepFromPage);
 
