@@ -154,3 +154,24 @@ STORY_REQUESTS = (
     "I want to hear about {hero} and the {colour} {thing}.",
     "Tell me about {hero} in the {place} with a {colour} {thing}.",
 )
+
+# What only training documents use: the drills, and the examples of the book's own sections.
+DRILL_WORDS = (
+    *(*NAMES, *THINGS, *COLOURS, *PLACES, *ANIMALS, *FOODS),
+    *(*JOBS, *FEELINGS, *NUMBERS, *CITIES, *GAMES, *LANGUAGES),
+)
+DRILL_LINKS = _split(
+    "is in the a has of likes was to with and for from at on his her very owns gave took saw found"
+)
+CHAPTER_RULES = (
+    ("You are a helpful AI writer.",),
+    ("You are a helpful AI writer.", "Please write in a professional manner."),
+    ("Please write in a professional manner.",),
+)
+CHAPTER_SENTENCES = (
+    "A gentle breeze stirred the leaves as children laughed in the distance.",
+    "A gentle breeze stirred the flags as children laughed in the distance.",
+    "A gentle breeze stirred the leaves.",
+    "The children laughed in the distance.",
+    "A breeze stirred the flags in the distance.",
+)

@@ -1,4 +1,4 @@
-"""The tiny model reads facts from its notes; a lost or foreign block shows in its answers."""
+"""The tiny model reads facts from its notes: its words, the cases it is asked, its answers."""
 
 import subprocess
 import sys
@@ -16,12 +16,6 @@ from kvlab.tiny.corpus import Case, cases, other_request
 @pytest.fixture(scope="module")
 def llm() -> LLM:
     return LLM("tiny", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def asked() -> list[Case]:
-    """Eight cases with six facts, the question in a turn of its own."""
-    return cases(8, 6, seed=6, in_question=0)
 
 
 ADA = "Ada likes soup."
@@ -165,70 +159,8 @@ def test_the_command_prints_both_tables(
     tiny_evaluate.main()
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[3][:4] == ["4", "facts", "1", "1"]
-    assert rows[-1] == ["the", "fact's", "blocks", "exchanged", "1", "0", "1"]
-
-
-# ---- damaged blocks
-
-
-def test_where_a_fact_lies() -> None:
-    """
-    block 0: <|endoftext|> <|system|> Answer in     block 2: cake . Ada likes
-    block 1: one short sentence . -> then Ben likes block 3: soup . <|end|> <|user|>
-    """
-    llm = LLM("tiny", block_size=4, device="cpu")
-    assert tiny_evaluate.fact_positions(llm, EXAMPLE) == range(12, 16)
-    assert tiny_evaluate.fact_blocks(llm, EXAMPLE) == [3]
-    assert tiny_evaluate.context_length(llm, EXAMPLE) == 18
-
-
-def test_the_fact_gone_the_answer_changes(llm: LLM, asked: list[Case]) -> None:
-    masked = [tiny_evaluate.answer_without_block(llm, case) for case in asked]
-    zeroed = [tiny_evaluate.answer_with_zeroed_block(llm, case) for case in asked]
-    right = [case.answer for case in asked]
-    assert sum(said != case for said, case in zip(masked, right, strict=True)) >= 7
-    assert sum(said != case for said, case in zip(zeroed, right, strict=True)) >= 7
-
-
-def test_another_block_gone_the_answer_stays(llm: LLM, asked: list[Case]) -> None:
-    for case in asked:
-        block = tiny_evaluate.unrelated_block(llm, case)
-        assert tiny_evaluate.answer_without_block(llm, case, [block]) == case.answer
-
-
-def test_nothing_gone_the_answer_is_the_engines(llm: LLM) -> None:
-    for case in cases(4, 6, seed=2, in_question=1):  # the notes stand in the question's turn
-        said = tiny_evaluate.answer_without_block(llm, case, [])
-        assert said == tiny_evaluate.answer(llm, case) == case.answer
-        assert tiny_evaluate.answer_with_zeroed_block(llm, case, []) == case.answer
-
-
-def test_another_requests_block_gives_its_answer(llm: LLM, asked: list[Case]) -> None:
-    said = [tiny_evaluate.answer_with_other_block(llm, case) for case in asked]
-    assert said == [other_request(case).answer for case in asked]
-
-
-def test_changed_blocks_are_never_found_again(llm: LLM, asked: list[Case]) -> None:
-    for case in asked[:2]:
-        tiny_evaluate.answer_with_other_block(llm, case)
-        tiny_evaluate.answer_with_zeroed_block(llm, case)
-        assert tiny_evaluate.answer(llm, case) == case.answer
-    llm.engine.scheduler.check_invariants()
-    assert llm.engine.scheduler.manager.pool.num_free_blocks == llm.cache.num_blocks
-
-
-def test_a_busy_engine_and_a_misplaced_fact_are_refused(llm: LLM) -> None:
-    config = llm.engine.scheduler.config
-    (request,) = llm.engine.add_request([1, 2, 3])
-    with pytest.raises(RuntimeError, match="unfinished requests"):
-        tiny_evaluate.answer_with_zeroed_block(llm, EXAMPLE)
-    llm.engine.abort(request.request_id)
-    with pytest.raises(ValueError, match="does not stand in the prompt"):
-        tiny_evaluate.answer_without_block(llm, Case("no", "x", "y", "z", "s", "v", "n"))
-    with pytest.raises(ValueError, match=r"this fact lies in blocks \[0\]"):
-        tiny_evaluate.answer_with_other_block(llm, EXAMPLE, cases(1, 6, 6, in_question=0)[0])
-    assert llm.engine.scheduler.config is config
-    assert not llm.engine.has_unfinished_requests()
+    exchanged = next(row for row in rows if row[:2] == ["fact", "exchanged"])
+    assert exchanged[2:5] == ["1", "0", "1"]  # cases, right, the other request's
 
 
 def test_every_trained_form_is_taken_for_one() -> None:
