@@ -1,0 +1,70 @@
+"""Calling a reader's function: what it gave, or what went wrong in which line."""
+
+import re
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvlab.exercises.exercise import Exercise
+from kvlab.exercises.reading import Unreadable, plain, same, show, show_argument
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """value: what the function returned, as a plain value. failure: what happened instead."""
+
+    value: object = None
+    failure: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """The function returned None or an ellipsis: a stub."""
+        return not self.failure and self.value is None
+
+
+def attempt(function: Callable, arguments: Sequence[object]) -> Outcome:
+    """Call it. An exception becomes a failure; an interruption from the keyboard is passed on."""
+    try:
+        result = function(*arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return Outcome(failure=f"raised {_said(error)}{_where(error)}")
+    try:
+        return Outcome(plain(result))
+    except Unreadable as found:
+        return Outcome(failure=f"returned {found}")
+
+
+def agrees(wanted: object, outcome: Outcome) -> bool:
+    return not outcome.failure and same(wanted, outcome.value)
+
+
+def example(exercise: Exercise, place: int, outcome: Outcome, wanted: object) -> str:
+    """The case at `place`: inputs, what the reader's function does with them, what is right."""
+    arguments = zip(exercise.kind.arguments, exercise.cases()[place], strict=True)
+    call = ", ".join(f"{name}={show_argument(value)}" for name, value in arguments)
+    did = outcome.failure or f"gives {show(outcome.value)}"
+    return f"{exercise.kind.name}({call}) {did}; {exercise.truth} {show(wanted)}."
+
+
+def _said(error: BaseException) -> str:
+    """The exception's name and first line, without addresses, which differ from run to run."""
+    name = type(error).__name__
+    try:
+        text = str(error).strip().splitlines()[0][:140]
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # nothing said, or an exception that cannot say it
+        return name
+    return f"{name}: {re.sub(r' at 0x[0-9a-fA-F]+', '', text)}"
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the reader's own code, counted in its cell or file."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `attempt`
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    if not own:
+        return " when it was called"
+    line = f" ({own[-1].line})" if own[-1].line else ""
+    return f" in line {own[-1].lineno}{line}"

@@ -1,0 +1,88 @@
+"""Check an answer: right, not yet (and which mistake it is), or not answered yet."""
+
+from collections.abc import Callable, Mapping
+
+from kvlab.exercises import registry
+from kvlab.exercises.box import Box, Boxes
+from kvlab.exercises.calls import agrees, attempt, example
+from kvlab.exercises.exercise import Exercise
+from kvlab.exercises.kinds import Function, Numbers
+from kvlab.exercises.reading import Unreadable, guarded, is_open, plain, same
+
+ROUNDED = 1e-2  # a wrong value is recognised when it is given rounded, too
+
+
+def check(exercise_id: str | Mapping[str, object], answer: object = None) -> Box | Boxes:
+    """Look at an answer to an exercise, or at a function written for one.
+
+    exercise_id: an id, or several with their answers, {"21.6-1": None, "21.6-2": None}. None, an
+    ellipsis, and a function that returns them are not answers yet. Whatever the answer is, nothing
+    is raised but KeyboardInterrupt, and each call of a function gets fresh arguments. Raises
+    ValueError for an unknown id, listing those of the section.
+    """
+    if isinstance(exercise_id, Mapping):
+        return Boxes(tuple(check(name, given) for name, given in exercise_id.items()))
+    exercise = registry.exercise(exercise_id)
+    if is_open(answer):
+        return _open(exercise)
+    try:
+        value = guarded(lambda: exercise.kind.read(answer))
+    except Unreadable as found:
+        said = str(found)
+        sentence = said if said.startswith(("You", "Entry")) else f"You gave {said}."
+        return Box("unreadable", exercise.id, (sentence,))
+    if isinstance(exercise.kind, Function):
+        return _check_function(exercise, value)
+    return _check_value(exercise, value)
+
+
+def _open(exercise: Exercise) -> Box:
+    help_line = f'hint("{exercise.id}") helps.'
+    return Box("open", exercise.id, (exercise.question, f"{exercise.kind.asks} {help_line}"))
+
+
+def _check_value(exercise: Exercise, value: object) -> Box:
+    wanted = plain(exercise.run())
+    facts = (("your answer", exercise.kind.show(value)),)
+    if same(wanted, value):
+        return Box("right", exercise.id, (exercise.why,), facts)
+    for mistake in exercise.mistakes:
+        if same(plain(mistake.gives()), value, ROUNDED):
+            return _wrong(exercise, (mistake.says,), facts)
+    return _wrong(exercise, (_nearer(exercise, wanted, value),), facts)
+
+
+def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
+    """What can be said of a wrong value without telling the right one."""
+    if isinstance(exercise.kind, Numbers):
+        good = [i for i, (w, v) in enumerate(zip(wanted, value, strict=True), 1) if same(w, v)]
+        if not good:
+            return "None of the entries is right yet."
+        named = " and ".join(f"entry {i}" for i in good)
+        return f"Right so far: {named}. The others are not."
+    if isinstance(wanted, bool | str):
+        return "It is another."
+    return "That is too large." if value > wanted else "That is too small."
+
+
+def _check_function(exercise: Exercise, function: Callable) -> Box:
+    mine = [attempt(function, arguments) for arguments in exercise.cases()]
+    if all(outcome.is_empty for outcome in mine):
+        return _open(exercise)
+    wanted = [plain(exercise.run(*arguments)) for arguments in exercise.cases()]
+    failing = [i for i, pair in enumerate(zip(wanted, mine, strict=True)) if not agrees(*pair)]
+    if not failing:
+        count = f"Agrees with the real run on {len(mine)} inputs."
+        return Box("right", exercise.id, (count, exercise.why))
+    first = failing[0]
+    lines = [example(exercise, first, mine[first], wanted[first])]
+    for mistake in exercise.mistakes:
+        theirs = [attempt(mistake.gives, arguments) for arguments in exercise.cases()]
+        if all(not t.failure and agrees(t.value, m) for t, m in zip(theirs, mine, strict=True)):
+            lines.insert(0, mistake.says)
+            break
+    return _wrong(exercise, tuple(lines))
+
+
+def _wrong(exercise: Exercise, lines: tuple[str, ...], facts: tuple = ()) -> Box:
+    return Box("wrong", exercise.id, (*lines, f'hint("{exercise.id}") helps.'), facts)

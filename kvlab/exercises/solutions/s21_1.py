@@ -1,0 +1,55 @@
+"""Section 21.1, worked. Each function is the answer; a value's function says how it comes about."""
+
+import torch
+
+
+def bytes_at_three_moments():
+    # 2 for keys and values, 3 layers, 1 request, 2 KV heads, width 2, 4 bytes a number:
+    one_position = 2 * 3 * 1 * 2 * 2 * 4
+    # The prompt fills three positions. Selecting token four fills none. Processing it fills one.
+    return [3 * one_position, 3 * one_position, 4 * one_position]
+
+
+def my_kv_cache_bytes(layers, batch, kv_heads, seq_len, head_dim, bytes_per_value=2):
+    numbers_in_one_array = batch * kv_heads * seq_len * head_dim  # eq 21.1
+    return 2 * layers * numbers_in_one_array * bytes_per_value  # one of keys, one of values
+
+
+def my_kv_head(h, num_query_heads, num_kv_heads):
+    group = num_query_heads // num_kv_heads  # neighbouring query heads that share a KV head
+    return h // group
+
+
+def key_mask(lengths, new):
+    width = max(lengths)
+
+    def may_read(length, i, j):
+        if j < width:
+            return j < length  # a column of the prompt: no padding
+        return j - width <= i  # a new column: nothing later
+
+    columns = range(width + new)
+    return [[[may_read(n, i, j) for j in columns] for i in range(new)] for n in lengths]
+
+
+def decode_step(q, k, v, keys, values):
+    keys = torch.cat((keys, k[None]))  # the token's own position is read, too
+    values = torch.cat((values, v[None]))
+    scores = keys @ q / len(q) ** 0.5  # [T + 1]
+    return torch.softmax(scores, dim=0) @ values
+
+
+def gib():
+    layers, requests, kv_heads, positions, width, value = 2**5, 3, 2**2, 2**12, 2**7, 2
+    nbytes = 2 * layers * requests * kv_heads * positions * width * value  # 3 * 2^28
+    return nbytes / 2**30
+
+
+SOLUTIONS = {
+    "21.1-1": bytes_at_three_moments,
+    "21.1-2": my_kv_cache_bytes,
+    "21.1-3": my_kv_head,
+    "21.1-4": key_mask,
+    "21.1-5": decode_step,
+    "21.1-6": gib,
+}

@@ -1,0 +1,204 @@
+"""The sets themselves: right answers pass in every form, wrong ones are refused and named."""
+
+import dataclasses
+import re
+
+import pytest
+from exercise_cases import RIGHT, WRONG
+
+from kvlab.exercises import Exercise, Prediction, check, hint, ids, sections, solution
+from kvlab.exercises.kinds import Function
+from kvlab.exercises.registry import load
+from kvlab.exercises.solutions import s21_1, s21_6
+from kvlab.tensors import attention, kv_cache
+
+ALL = {name: item for section in ("21.1", "21.6") for name, item in load(section).items()}
+EXERCISES = [item for item in ALL.values() if isinstance(item, Exercise)]
+PREDICTIONS = [item for item in ALL.values() if isinstance(item, Prediction)]
+SOLUTIONS = s21_1.SOLUTIONS | s21_6.SOLUTIONS
+VALUES = [e for e in EXERCISES if not isinstance(e.kind, Function)]
+FUNCTIONS = [e for e in EXERCISES if isinstance(e.kind, Function)]
+
+
+def named(exercises):
+    return pytest.mark.parametrize("exercise", exercises, ids=lambda e: e.id)
+
+
+def test_the_sections_and_their_ids():
+    assert {"21.1", "21.6"} <= set(sections())
+    for section in sections():
+        mine = [item for item in load(section).values() if isinstance(item, Exercise)]
+        assert len(mine) >= 4 and len(load(section)) - len(mine) >= 2
+        assert any(isinstance(e.kind, Function) for e in mine)
+        assert ids(section) == list(dict.fromkeys(ids(section)))
+        for number, exercise in enumerate(mine, 1):
+            assert exercise.id == f"{section}-{number}"
+
+
+def test_every_exercise_has_cases_here():
+    assert list(RIGHT) == list(WRONG) == [e.id for e in EXERCISES]
+    assert all(len(answers) >= 2 for answers in RIGHT.values())
+    assert all(len(answers) >= 3 for answers in WRONG.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"), [(name, answer) for name, answers in RIGHT.items() for answer in answers]
+)
+def test_a_right_answer_is_right_in_every_form(name, answer):
+    found = check(name, answer)
+    assert found.is_right and found.state == "right", found
+    assert ALL[name].why in found.lines
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "said"), [(name, *pair) for name, pairs in WRONG.items() for pair in pairs]
+)
+def test_a_wrong_answer_is_refused_and_the_mistake_named(name, answer, said):
+    found = check(name, answer)
+    assert found.state == "wrong" and not found.is_right
+    assert said in repr(found), found
+
+
+@named(EXERCISES)
+def test_each_known_mistake_is_recognised_and_no_two_are_alike(exercise):
+    assert len(exercise.mistakes) >= 3
+    for mistake in exercise.mistakes:
+        is_function = isinstance(exercise.kind, Function)
+        found = check(exercise.id, mistake.gives if is_function else mistake.gives())
+        assert (found.state, found.lines[0]) == ("wrong", mistake.says)
+
+
+@named(EXERCISES)
+def test_a_worked_solution_is_there_and_right(exercise):
+    worked = SOLUTIONS[exercise.id]
+    assert check(exercise.id, worked if exercise in FUNCTIONS else worked()).is_right
+    shown = solution(exercise.id)
+    assert ("check says", "right") in shown.facts
+    assert shown.code.startswith(f"def {worked.__name__}(")
+    if exercise in FUNCTIONS:
+        assert worked.__name__ == exercise.kind.name
+
+
+@named(EXERCISES)
+def test_three_hints_of_growing_help(exercise):
+    assert len(exercise.hints) == 3 and len(set(exercise.hints)) == 3
+    for n, text in enumerate(exercise.hints, 1):
+        shown = hint(exercise.id, n)
+        assert text in shown.lines and f"{n} of 3" in shown.name
+        following = f'hint("{exercise.id}", {n + 1})' if n < 3 else f'solution("{exercise.id}")'
+        assert following in shown.lines[-1]
+    assert hint(exercise.id) == hint(exercise.id, 1)
+
+
+@named(VALUES)
+def test_the_first_hint_does_not_hold_the_answer(exercise):
+    right = RIGHT[exercise.id][0]
+    numbers = {str(n) for n in (right if isinstance(right, list) else [right])}
+    assert not numbers & set(re.findall(r"[\d.]*\d", exercise.hints[0]))
+
+
+@named(FUNCTIONS)
+def test_the_first_hint_does_not_hold_the_formula(exercise):
+    assert not re.search(r"//|%|\*|torch|\d =", exercise.hints[0])
+
+
+@pytest.mark.parametrize("n", [0, 4, -1, "1", None, 1.0, True])
+def test_there_is_no_fourth_hint(n):
+    with pytest.raises(ValueError, match="there are hints 1, 2 and 3"):
+        hint("21.1-2", n)
+
+
+def stub(*args): ...
+
+
+@named(FUNCTIONS)
+@pytest.mark.parametrize("answer", [None, ..., stub, lambda *a: None, lambda *a: ...])
+def test_a_stub_is_not_an_answer(exercise, answer):
+    found = check(exercise.id, answer)
+    assert found.state == "open" and exercise.question in found.lines
+    assert f"{exercise.kind.name}({', '.join(exercise.kind.arguments)})" in found.lines[1]
+
+
+@named(VALUES)
+@pytest.mark.parametrize("answer", [None, ..., [None, None, None], (..., ...)])
+def test_nothing_written_is_not_an_answer(exercise, answer):
+    assert check(exercise.id, answer).state == check(exercise.id).state == "open"
+
+
+# ---- a broken expectation is caught
+
+
+def test_an_answer_for_another_shape_fails():
+    assert not check("21.1-1", [24, 24, 32]).is_right  # the page's own example
+    assert not check("21.6-2", [1, 2]).is_right  # output 2
+
+
+@named(FUNCTIONS)
+def test_a_solution_of_another_exercise_fails(exercise):
+    for other in FUNCTIONS:
+        if other is not exercise:
+            assert check(exercise.id, SOLUTIONS[other.id]).state == "wrong"
+
+
+@named(EXERCISES)
+def test_the_expectation_is_what_the_run_gives_and_nothing_else(exercise, monkeypatch):
+    broken = dataclasses.replace(exercise, run=exercise.mistakes[0].gives)
+    monkeypatch.setitem(load(exercise.id.partition("-")[0]), exercise.id, broken)
+    for answer in RIGHT[exercise.id]:
+        assert check(exercise.id, answer).state == "wrong"
+
+
+@pytest.mark.parametrize("name", ["21.1-1", "21.1-2", "21.1-6"])
+def test_bytes_are_read_off_the_arrays(name, monkeypatch):
+    monkeypatch.setattr(kv_cache.ContiguousCache, "nbytes", 24)
+    assert check(name, RIGHT[name][0]).state == "wrong"
+
+
+def test_the_mask_is_the_cache_s_own(monkeypatch):
+    real = kv_cache.causal_mask
+    monkeypatch.setattr(kv_cache, "causal_mask", lambda *a: ~real(*a))
+    assert check("21.1-4", RIGHT["21.1-4"][0]).state == "wrong"
+
+
+def test_the_attention_is_the_package_s_own(monkeypatch):
+    real = attention.attention_weights
+    monkeypatch.setattr(attention, "attention_weights", lambda q, k, m: real(q * 2, k, m))
+    assert check("21.1-5", RIGHT["21.1-5"][0]).state == "wrong"
+
+
+def test_the_slot_is_read_out_of_the_pool(monkeypatch):
+    real = kv_cache.PagedCache.read
+    monkeypatch.setattr(
+        kv_cache.PagedCache, "read", lambda self, table, n: real(self, table[::-1], n)
+    )
+    assert check("21.6-4", RIGHT["21.6-4"][0]).state == "wrong"
+
+
+# ---- predictions: what the runs of the pages give
+
+ACTUAL = {
+    "21.1-p1": 1,
+    "21.1-p2": 24,
+    "21.1-p3": False,
+    "21.1-p4": 4.0,
+    "21.6-p1": [1536, 1792, 2048],
+    "21.6-p2": 4,
+    "21.6-p3": 3,
+}
+
+
+@named(PREDICTIONS)
+def test_the_mistakes_of_a_prediction_are_readable_and_differ_from_the_run(exercise):
+    actual = exercise.kind.read(ACTUAL[exercise.id])
+    answers = [exercise.kind.read(mistake.gives(actual)) for mistake in exercise.mistakes]
+    assert actual not in answers and len({str(a) for a in answers}) == len(answers)
+
+
+def test_no_set_stores_what_a_run_gives():
+    import kvlab.exercises.section_21_1 as one
+    import kvlab.exercises.section_21_6 as six
+
+    for module, numbers in ((one, ("288", "384", "0.75", "805")), (six, ("1536", "1,536", "2048"))):
+        with open(module.__file__, encoding="utf-8") as file:
+            text = file.read()
+        assert not any(re.search(rf"(?<!\d){re.escape(n)}(?!\d)", text) for n in numbers)
