@@ -1,7 +1,7 @@
 """The benchmark behind `make bench` and `kvlab bench`.
 
-Four tables: tokens a second beside transformers, the bookkeeping's operations a second, import
-time, peak memory. What each figure means stands in benchmarks/README.md.
+Five tables: tokens a second beside transformers, the bookkeeping's operations a second, import
+time, peak memory, Run All of each notebook. What each figure means stands in benchmarks/README.md.
 """
 
 import datetime
@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kvlab.measure import footprint, machine, manager_speed, report, subjects, throughput
+from kvlab.measure import footprint, machine, manager_speed, report, run_all, subjects, throughput
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def main(out: Path | None = None, quick: bool = False) -> int:
     _show(report.imports(result["imports"]))
     result["memory"] = _memory(settings, quick)
     _show(report.memory(result["memory"]))
+    result["notebooks"] = run_all.run_all_times(quick)
+    _show(report.notebooks(result["notebooks"]))
     if out is not None:
         print(f"\nWritten: {_write(out, result)}")
     return int(any(a["mismatches"] for row in rows for a in row["agreement"].values()))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from kvlab.measure import competitors as c
 from kvlab.measure.footprint import IMPORT_GOAL
+from kvlab.measure.run_all import BYTES_GOAL, SECONDS_GOAL
 from kvlab.measure.throughput import GOALS
 
 MIB = 2**20
@@ -107,6 +108,20 @@ def memory(found: Mapping[str, object]) -> str:
         table.append([name, peak if isinstance(peak, str) else f"{peak['median'] / MIB:.0f}"])
     title = "Peak memory: tiny model, 16 requests, each engine in its own process"
     return f"{title}\n{aligned(table)}"
+
+
+def notebooks(found: Mapping[str, object]) -> str:
+    """Run All of each notebook: seconds with its kernel's start, and the size of its file."""
+    table = [["notebook", "seconds", "goal", "kB", "goal"]]
+    for name, figures in found.items():
+        if isinstance(figures, str):
+            table.append([name, figures, "", "", ""])
+            continue
+        seconds, size = figures["seconds"], figures["bytes"]
+        fast = _against(seconds < SECONDS_GOAL, f"{SECONDS_GOAL} s")
+        small = _against(size < BYTES_GOAL, f"{BYTES_GOAL // 1000} kB")
+        table.append([name, f"{seconds:.1f}", fast, f"{size / 1000:.0f}", small])
+    return f"Run All: each notebook once in a new kernel\n{aligned(table)}"
 
 
 def _against(met: bool, goal: str) -> str:

@@ -25,6 +25,13 @@
 # loaded from a network.
 #
 # 5 minutes · any laptop, no GPU. Choose **Run ▸ Run All Cells** to run the page.
+#
+# After the chapter you can
+#
+# - say what a cache holds at any moment of a request, in positions and in bytes;
+# - say why it may be reused, within a request and between requests, and when it may not;
+# - follow a request through blocks, tables and steps of a scheduler, and find a fault in them;
+# - read a measured latency, and tell which part of the work it comes from.
 
 # %% tags=["setup"]
 import sys
@@ -35,6 +42,7 @@ if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
 
 from kvlab import LLM, SamplingParams, doctor, tiny
+from kvlab.widgets import overview
 
 # %% [markdown]
 # ## One request, from text to text
@@ -78,6 +86,39 @@ for question in ("What does Ada like?", "What does Ada eat?", "Which soups does 
         print("   note:", asked.notice)
 
 # %% [markdown]
+# ## The map of the chapter
+#
+# Now three requests, which arrive one after the other while the engine works. It takes at most 16 tokens a
+# step and has blocks of 4 positions. What it did is recorded, and the map below is drawn from that record.
+# Each panel leads to its section.
+
+# %% tags=["claim-21.0-a"]
+served = LLM("tiny", block_size=4, num_blocks=24, max_num_batched_tokens=16)
+arrivals = {
+    0: tiny.prompt("Ada likes soup.", "What does Ada like?", rules=""),
+    2: tiny.prompt("The key is red.", "What colour is the key?", rules=""),
+    3: tiny.prompt("Tom plays chess.", "What does Tom play?", rules=""),
+}
+served.start_trace()
+names = iter("ABC")
+step = 0
+while served.engine.has_unfinished_requests() or step <= max(arrivals):
+    if step in arrivals:
+        ids = served.encode(arrivals[step])
+        served.engine.add_request(ids, SamplingParams(max_tokens=8), request_id=next(names))
+    served.engine.step()
+    step += 1
+trace = served.stop_trace()
+
+for name, request in trace.last_state()["requests"].items():
+    outputs = request["token_ids"][request["num_prompt_tokens"] :]
+    print(
+        f"{name}: {request['num_prompt_tokens']} prompt tokens ->",
+        served.tokenizer.decode(outputs).strip(),
+    )
+overview(trace)
+
+# %% [markdown]
 # ## What this machine can do
 #
 # The same findings are printed by `kvlab doctor` in a terminal.
@@ -90,24 +131,41 @@ print(doctor.render(doctor.findings()))
 #
 # | you have | read | and you will have |
 # |---|---|---|
-# | 10 minutes | the first half of [21.6 Processed positions, selected outputs, and cache growth](21_6_growth.ipynb) | stepped through a cache as it fills |
-# | 30 minutes | all of [21.6](21_6_growth.ipynb) | computed its bytes, broken it, and typed your own text |
+# | 20 minutes | the first half of [21.6 Processed positions, selected outputs, and cache growth](21_6_growth.ipynb) | stepped through a cache as it fills, and typed your own text |
+# | an hour | [21.1 Reuse: what the cache keeps, and heads that share it](21_1_reuse.ipynb) | seen why it works, computed its bytes, broken it, and solved the exercises |
 # | an evening | `kvlab/core`, `kvlab/engine.py`, `kvlab/llm.py`, `kvlab/tensors` | read a whole engine: block pool, scheduler, model, sampler |
 #
-# The other sections of the chapter (reuse and heads, latency, scheduling, prefix caching, paging, the
-# checkpoint) are on their way.
+# The other sections of the chapter (latency, scheduling, prefix caching, paging, the checkpoint) are on
+# their way.
 #
-# ## Words that mean two things elsewhere
+# ## Glossary
 #
 # | word | here |
 # |---|---|
-# | `block_size` | tokens per cache block, as in vLLM; never the context length, as in some training code |
-# | context length | positions a sequence may have; `max_model_len` |
-# | KV heads | heads that store keys and values; query heads may be more |
-# | page | we say block |
-# | GB, GiB | $10^9$ and $2^{30}$ bytes |
+# | token, position | a piece of text, and its number in the request, from 0 |
+# | key, value, query | vectors of a position in a layer: what it offers to be found by, what it gives, what it looks for |
+# | pass, step | a run of the model over new tokens; what the engine does once round its loop, one pass for all requests in it |
+# | prefill, decode | passes that read the prompt; passes that read one output each |
+# | selected, processed | the text has the token; its keys and values exist |
+# | payload | bytes of keys and values of processed positions, and nothing else |
+# | block, slot | a piece of the cache for some positions; the place of one position in it |
+# | block table | which block holds which positions of a request |
+# | prefix hit | blocks of an earlier request, found and reused because the prompts begin alike |
+# | preempted | a running request that lost its blocks to others and will be computed again |
+#
+# Some words mean other things elsewhere:
+#
+# | word | here | elsewhere |
+# |---|---|---|
+# | `block_size` | tokens in a cache block, as in vLLM | in some training code the context length |
+# | block | what the pool hands out | also a layer of the model; some engines say *page* for ours |
+# | context length | positions that a sequence may have, `max_model_len` | also the positions it has right now (`context_len`) |
+# | KV heads | heads that store keys and values, `num_kv_heads` | `n_kv_groups` may count these heads, or the query heads for each of them |
+# | TPOT, ITL | TPOT: a request's mean time for each output after its first. ITL: every single gap | often used for one another |
+# | GB, GiB | $10^9$ and $2^{30}$ bytes | GB is often printed for $2^{30}$ |
 
 # %%
-pool = llm.engine.scheduler.manager.pool
-assert llm.engine.requests == {} and pool.num_free_blocks == pool.num_blocks
+for engine_of in (llm, served):
+    pool = engine_of.engine.scheduler.manager.pool
+    assert engine_of.engine.requests == {} and pool.num_free_blocks == pool.num_blocks
 print("nothing leaked: no request is left, every block is free")

@@ -62,6 +62,7 @@ from kvlab import (
     Scheduler,
     tiny,
 )
+from kvlab.exercises import check, hint, predict, reveal, solution
 from kvlab.tensors.kv_cache import contiguous_forward
 from kvlab.tensors.ops import NoCache
 from kvlab.tensors.runner import ModelRunner
@@ -80,7 +81,7 @@ _ = torch.set_num_threads(1)  # one thread: times are steadier, and the model is
 llm = LLM("tiny", block_size=4, num_blocks=32, enable_prefix_caching=False)
 prompt = tiny.prompt("Ada likes soup. The key is red.", "What does Ada like?", rules="")
 
-llm.start_trace(attention_layer=0)  # also keep the attention weights of the first layer
+llm.start_trace(attention_layers=[0])  # also keep the attention weights of the first layer
 (answer,) = llm.generate(prompt, SamplingParams(max_tokens=8))
 trace = llm.stop_trace()
 
@@ -144,13 +145,11 @@ assert (key.numel(), key.nbytes, cache.nbytes) == (160, 320, 1280)
 # ## Predict, then run
 #
 # Three more passes follow. Each reads one token, an input of shape `[1, 1]`: one request, one token. Write
-# your answers in place of `None`, run this cell, and then the next one, which holds the solution. Nothing
+# your answers in place of `None`, run the cell, and then the next one: it holds them against the run. Nothing
 # breaks if you leave them.
 
 # %%
-my_bytes = None  # payload after passes 1, 2 and 3: a list of three numbers
-my_outputs_selected = None  # how many outputs have been selected by then
-my_outputs_processed = None  # of these outputs, how many have keys and values
+predict({"21.6-p1": None, "21.6-p2": None, "21.6-p3": None})
 
 # %% tags=["claim-21.6-b"]
 cache = ContiguousCache(config, batch=1, dtype=torch.float16)
@@ -187,13 +186,7 @@ assert totals == held == [1280, 1536, 1792, 2048] and added == 256
 assert list(served.outputs[0].token_ids) == torch.cat(selected, 1)[0].tolist()
 assert (len(served.outputs[0].token_ids), processed) == (4, 3)
 
-for mine, right, what in (
-    (my_bytes, totals[1:], "bytes after each pass"),
-    (my_outputs_selected, len(selected), "outputs selected"),
-    (my_outputs_processed, processed, "outputs processed"),
-):
-    if mine is not None:
-        print(f"your {what}: {mine}", "- right" if mine == right else f"- the run gives {right}")
+reveal({"21.6-p1": totals[1:], "21.6-p2": len(selected), "21.6-p3": processed})
 
 # %% [markdown]
 # Four outputs exist, and the cache has grown three times. The fourth was selected last, and nobody has
@@ -327,7 +320,7 @@ for length, flops_without, flops_with, *_times in costs:
 assert all(row[1] > 30 * row[2] for row in costs), "the cached step does a small part of the work"
 assert costs[-1][3] > costs[-1][4], "at 512 positions the cached step is the faster one"
 
-reads = [len(e.data["attention"][0]) for e in trace.events if e.kind == "computed"]
+reads = [len(e.data["attention"]["0"][0]) for e in trace.events if e.kind == "computed"]
 print("keys that the newest query read, pass after pass:", reads)
 lengths = [e.data["end"] for e in trace.events if e.kind == "computed"]
 assert reads == lengths  # every pass still reads all of them
@@ -503,15 +496,42 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # - A pass adds $2 \cdot L \cdot H_{kv} \cdot d_h \cdot s$ bytes for each position it processes: here 256.
 # - The cache saves recomputing earlier positions. It does not save reading their keys and values.
 # - The payload is not the memory: parameters, temporaries, block tails and retained blocks come on top.
+
+# %% [markdown]
+# ## Exercises
 #
-# **Check yourself.** (1) A 9-token prompt yields three outputs and then stops by length. How many positions
-# were cached at the end? (2) In which pass does output 3 get its keys? (3) Same shape as above, batch of
-# two requests of 5 positions each: how many bytes?
-#
-# <details><summary>Answers</summary>
-# (1) 11: nine of the prompt and two processed outputs. (2) In the third pass after the prompt, which
-# consumes it; with three outputs that pass never runs. (3) 2 x 1280 = 2560.
-# </details>
+# Put your answer in place of `None` or `...` and run the cell. `hint("21.6-1")` gives the first of three
+# hints, `solution("21.6-1")` a worked solution. What is right is computed by the engine when you ask.
+
+# %%
+check({"21.6-1": None, "21.6-2": None})
+
+
+# %%
+def cache_lengths(prompt_length, num_outputs):
+    """[positions in the cache after the first pass, after the second, ...]"""
+    ...
+
+
+check("21.6-3", cache_lengths)
+
+
+# %%
+def slot(t, block_table, block_size):
+    """The slot of the pool where position t lies."""
+    ...
+
+
+check("21.6-4", slot)
+
+
+# %%
+def append(keys, values, k, v):
+    """(keys, values) of one layer after a pass: [B, H_kv, T + n, d_h] each."""
+    ...
+
+
+check("21.6-5", append)
 
 # %%
 for request_id in list(halfway.engine.requests):  # the one that was stopped halfway

@@ -28,6 +28,8 @@ ROWS = (
     *("admit/s", "append/s", "free/s", "without hits", "with hits", "prompt 64", "pool 256"),
     *footprint.PROGRAMS,
     "peak MiB",
+    "Run All",
+    "21_6_growth",
 )
 
 
