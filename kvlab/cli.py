@@ -1,4 +1,4 @@
-"""The command line: `kvlab lab | doctor | generate | bench`.
+"""The command line: `kvlab lab | doctor | memory | generate | bench`.
 
 Each command imports what it needs when it runs, so that `kvlab --help` answers at once. A mistake
 of the user's (ValueError, OSError) is one line on stderr and exit code 2; a fault of ours is a
@@ -101,6 +101,58 @@ def lab_arguments(root: Path, port: int, browser: bool) -> list[str]:
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # as in a container
         arguments.append("--allow-root")
     return arguments
+
+
+@app.command()
+def memory(
+    config: Annotated[str, typer.Argument(help="A config.json, 'tiny', or a preset's name.")],
+    context: Annotated[int | None, typer.Option(help="Positions of each request.")] = None,
+    requests: Annotated[int, typer.Option(help="How many requests.")] = 1,
+    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp8, int8, q8_0 or q4_0.")] = "bf16",
+    scale_bytes: Annotated[
+        int | None, typer.Option(help="Of one scale a token and head; 4 for int8, 0 for fp8.")
+    ] = None,
+    tp: Annotated[int, typer.Option(help="Ranks of tensor parallelism.")] = 1,
+    block_size: Annotated[int, typer.Option(help="Positions a block.")] = 16,
+    blocks: Annotated[int | None, typer.Option(help="Blocks of the pool.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Memory for the cache on one rank, as 80GiB or 80GB.")
+    ] = None,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
+    window_policy: Annotated[
+        str, typer.Option(help="capped, dynamic (window - 1) or reserve_full.")
+    ] = "capped",
+    mla: Annotated[str, typer.Option(help="latent or expanded.")] = "latent",
+    weights: Annotated[
+        str | None, typer.Option(help="Of one rank, taken from the budget first.")
+    ] = None,
+    other: Annotated[
+        str | None, typer.Option(help="Other peak memory, taken from the budget first.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a model's KV cache takes, from its config.json, to the byte."""
+    with plain_errors():
+        from kvlab import cli_memory
+
+        code = cli_memory.run(
+            config,
+            context=context,
+            requests=requests,
+            dtype=dtype,
+            scale_bytes=scale_bytes,
+            tp=tp,
+            block_size=block_size,
+            blocks=blocks,
+            budget=budget,
+            max_num_batched_tokens=max_num_batched_tokens,
+            window_policy=window_policy,
+            mla=mla,
+            weights=weights,
+            other=other,
+            as_json=as_json,
+        )
+    raise typer.Exit(code or 0)
 
 
 @app.command()

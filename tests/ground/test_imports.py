@@ -8,15 +8,29 @@ import pytest
 HEAVY = {"torch", "triton", "numpy", "tokenizers", "safetensors", "transformers"}
 JUPYTER = {"IPython", "ipywidgets", "anywidget", "jupyterlab", "plotly", "matplotlib"}
 CORE = [
+    "attention_read",
     "block_pool",
+    "budget",
+    "formats",
     "hashing",
     "kv_cache_manager",
+    "layouts",
+    "memory",
     "metrics",
+    "presets",
     "recorder",
     "request",
     "scheduler",
     "scheduler_config",
     "scheduler_output",
+    "sizes",
+    "spec",
+    "spec_families",
+    "spec_heads",
+    "spec_layers",
+    "spec_read",
+    "spec_state",
+    "storage",
     "trace",
 ]
 
