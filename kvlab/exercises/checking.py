@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from kvlab.exercises import registry
 from kvlab.exercises.box import Box, Boxes
-from kvlab.exercises.calls import agrees, attempt, example
+from kvlab.exercises.calls import agrees, attempt, example, is_stub
 from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.kinds import Function, Numbers
 from kvlab.exercises.reading import Unreadable, guarded, is_open, plain, same
@@ -16,7 +16,7 @@ def check(exercise_id: str | Mapping[str, object], answer: object = None) -> Box
     """Look at an answer to an exercise, or at a function written for one.
 
     exercise_id: an id, or several with their answers, {"21.6-1": None, "21.6-2": None}. None, an
-    ellipsis, and a function that returns them are not answers yet. Whatever the answer is, nothing
+    ellipsis, and a function whose body does nothing are not answers yet. Whatever the answer is, nothing
     is raised but KeyboardInterrupt, and each call of a function gets fresh arguments. Raises
     ValueError for an unknown id, listing those of the section.
     """
@@ -68,7 +68,10 @@ def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
 def _check_function(exercise: Exercise, function: Callable) -> Box:
     mine = [attempt(function, arguments) for arguments in exercise.cases()]
     if all(outcome.is_empty for outcome in mine):
-        return _open(exercise)
+        if is_stub(function):
+            return _open(exercise)
+        forgotten = f"{exercise.kind.name} returned None on all inputs. Is a return missing?"
+        return _wrong(exercise, (forgotten,))
     wanted = [plain(exercise.run(*arguments)) for arguments in exercise.cases()]
     failing = [i for i, pair in enumerate(zip(wanted, mine, strict=True)) if not agrees(*pair)]
     if not failing:

@@ -110,12 +110,12 @@ while served.engine.has_unfinished_requests() or step <= max(arrivals):
     step += 1
 trace = served.stop_trace()
 
+answers = {}
 for name, request in trace.last_state()["requests"].items():
     outputs = request["token_ids"][request["num_prompt_tokens"] :]
-    print(
-        f"{name}: {request['num_prompt_tokens']} prompt tokens ->",
-        served.tokenizer.decode(outputs).strip(),
-    )
+    answers[name] = served.tokenizer.decode(outputs).strip()
+    print(f"{name}: {request['num_prompt_tokens']} prompt tokens ->", answers[name])
+assert answers == {"A": "Ada likes soup.", "B": "The key is red.", "C": "Tom plays chess."}
 overview(trace)
 
 # %% [markdown]
@@ -144,11 +144,15 @@ print(doctor.render(doctor.findings()))
 # |---|---|
 # | token, position | a piece of text, and its number in the request, from 0 |
 # | key, value, query | vectors of a position in a layer: what it offers to be found by, what it gives, what it looks for |
+# | head, KV head, query head | attention runs several times side by side; a KV head stores keys and values, a query head reads them |
+# | causal | a position reads itself and earlier ones, never later ones |
+# | logits | a score for each token of the vocabulary; greedy selection takes the largest |
 # | pass, step | a run of the model over new tokens; what the engine does once round its loop, one pass for all requests in it |
 # | prefill, decode | passes that read the prompt; passes that read one output each |
 # | selected, processed | the text has the token; its keys and values exist |
 # | payload | bytes of keys and values of processed positions, and nothing else |
-# | block, slot | a piece of the cache for some positions; the place of one position in it |
+# | pool | the memory of all blocks, allocated once |
+# | block, slot | a piece of the pool for some positions; the place of one position, counted in its block or through the whole pool |
 # | block table | which block holds which positions of a request |
 # | prefix hit | blocks of an earlier request, found and reused because the prompts begin alike |
 # | preempted | a running request that lost its blocks to others and will be computed again |

@@ -19,14 +19,20 @@
 #
 # 60 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes less than a minute, most of it for one cell that trains a
+# Choose **Run ▸ Run All Cells** first; it takes about a minute, most of it for one cell that trains a
 # model. Until you do, each view is a printed table of what it shows.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. It is a stack of
-# **layers**. In each layer every position gets a **query**, a **key** and a **value**, short vectors. The
-# query is compared with the keys, and the values are mixed by how well they match: that is **attention**.
-# It happens in several **heads** side by side, each with queries of its own. A **causal** mask lets a
-# position read itself and earlier positions only. A **pass** is one run of the model over new tokens.
+# **layers**; the vector of a position that goes from one layer to the next is its **hidden state**. In each
+# layer every position gets a **query**, a **key** and a **value**, short vectors. The query is compared with
+# the keys, and the values are mixed by how well they match: that is **attention**. It happens in several
+# **heads** side by side, each with a query of its own; a head that has a key and a value of its own to be
+# stored is a **KV head**, and the length of these vectors is its **width**. A **causal** mask lets a position
+# read itself and earlier positions only. A **pass** is one run of the model over new tokens: first over the
+# prompt, then over one selected token at a time, which is called **decoding**.
+#
+# The keys and values of processed positions are the **payload** of the cache. An **engine** serves requests;
+# its **pool** is memory for keys and values, cut into **blocks** of a few **slots**, one slot a position.
 #
 # After this section you can
 #
@@ -135,11 +141,15 @@ assert reweighted[0] < TOLERANCE < min(reweighted[1:])
 #
 # ## Prefill: the whole prompt in one pass
 #
-# **Prefill** is the pass that reads the prompt. It fills the cache, and it ends in **logits**: one score for
-# every word of the vocabulary, at every position. How many of these rows decide the first output?
+# **Prefill** is the pass that reads the prompt. It fills the cache, and it ends in **logits**: scores for
+# every token of the vocabulary (words, single bytes, marks). It can give a row of them for every position. How
+# many of these rows decide the first output?
+#
+# Commit to an answer before you look: write it in place of `None` and run the cell. Then run the next one
+# again; its last lines show your answer beside the run's.
 
 # %%
-predict("21.1-p1", None)  # write your answer in place of None
+predict("21.1-p1", None)
 
 # %% tags=["claim-21.1-b"]
 cache = ContiguousCache(config)
@@ -170,10 +180,11 @@ assert torch.allclose(engine_rows[0], logits[-1], atol=1e-3)
 reveal("21.1-p1", len(engine_rows))
 
 # %% [markdown]
-# Every position of the prompt gets a row of logits; training uses them all. For the first output the last
-# row alone counts, and the engine computes no other. It is there at the end of the prompt's own pass: no
-# extra pass is needed. The next cell looks at that with hooks on the real model: each time a part of it has
-# run, it notes which part, and how many positions went through it together.
+# Every position of the prompt can have a row of logits; training uses them all. For the first output the last
+# row alone counts, and the engine computes only that one. It is there at the end of the prompt's own pass: no
+# extra pass is needed. The next cell looks at that with hooks on the real model: functions that torch calls each
+# time a part of it has run (the embedding of the tokens, a layer, the logits). They note which part, and how many
+# positions went through it together.
 
 # %% tags=["claim-21.1-d"]
 calls = []
@@ -192,16 +203,17 @@ for hook in hooks:
 
 per_pass = len(parts)
 passes = [calls[i : i + per_pass] for i in range(0, len(calls), per_pass)]
-print(f"{'pass':>4}  {'part':>8}  positions together  its input is")
+names = ("the prompt", "pass 1")
+print(f"{'':>10}  {'part':>8}  positions together  its input is")
 for number, one_pass in enumerate(passes):
     for order, (part, given, _) in enumerate(one_pass):
         made_before = order > 0 and given.data_ptr() == one_pass[order - 1][2].data_ptr()
-        source = "token ids" if order == 0 else "the output of the part above"
+        source = "token ids" if order == 0 else f"the output of {one_pass[order - 1][0]}"
         if part == "logits":
-            source = "the last row of the last layer, normalised"
+            source = "the last row of layer 3, after the last norm"
         elif order > 0:
             assert made_before
-        print(f"{number:>4}  {part:>8}  {len(given):>18}  {source}")
+        print(f"{names[number]:>10}  {part:>8}  {len(given):>18}  {source}")
 
 figure, axes = plt.subplots(figsize=(9.5, 4.2), dpi=80)
 for number, one_pass in enumerate(passes):
@@ -214,12 +226,15 @@ for number, one_pass in enumerate(passes):
         axes.text(first + order, -0.8, part.replace(" ", "\n"), ha="center", fontsize=10)
     chosen = word(served.outputs[0].token_ids[number])
     axes.text(first + order + 0.5, last, f"selects\n{chosen!r}", va="center", fontsize=10)
-    axes.text(first + 2.5, -3.4, f"pass {number}: left to right", ha="center", fontsize=11)
+    axes.text(first + 2.5, -3.4, f"{names[number]}, left to right", ha="center", fontsize=11)
 axes.set(ylabel="position", xticks=[], yticks=range(0, len(prompt_ids) + 1, 4))
 axes.set(xlim=(-0.7, first + order + 2.2), ylim=(len(prompt_ids) + 0.6, -0.6))
 axes.spines[["top", "right", "bottom"]].set_visible(False)
 figure.tight_layout()
 
+for one_pass in passes:  # the logits' input is the last row of what the layers gave
+    above, given = one_pass[-2][2], one_pass[-1][1]
+    assert torch.allclose(given, model.norm(above[-1:]), atol=1e-4)
 stack = ["embed", *(f"layer {i}" for i in range(config.num_layers)), "logits"]
 assert [part for part, *_ in calls] == stack * 2
 assert [len(given) for _, given, _ in passes[0]] == [len(prompt_ids)] * (per_pass - 1) + [1]
@@ -258,7 +273,7 @@ while not request.is_finished:
     if request.is_finished:
         break  # its blocks are free again
     seen.append((request.num_tokens, written_in_each_layer()))
-    step = "the prompt" if len(seen) == 1 else f"decode {len(seen) - 1}"
+    step = "the prompt" if len(seen) == 1 else f"pass {len(seen) - 1}"
     newest = word(request.all_token_ids[-1])
     print(f"{step:<12} {seen[-1][0]:>8}  {seen[-1][1]!s:<29}  {newest!r}, not in it")
 for tokens, written in seen:
@@ -270,12 +285,12 @@ assert [tokens for tokens, _ in seen] == [len(prompt_ids) + n for n in (1, 2, 3)
 # *reads*, in every layer, and then selects the next one. [Section 21.6](21_6_growth.ipynb) follows this
 # through a whole request.
 #
-# ### The same with numbers for a hand
+# ### The same in numbers to check by hand
 #
-# One request, one layer, one KV head of width 2, a prompt of 3 tokens, 2 bytes a value.
+# One request, one layer, one KV head of width 2, a prompt of 3 tokens, 2 bytes a number.
 
 # %%
-predict("21.1-p2", None)  # write your answer in place of None
+predict("21.1-p2", None)
 
 # %% tags=["claim-21.1-l"]
 small = ModelConfig(
@@ -309,6 +324,7 @@ passed = [e.data for e in small_trace.events if e.kind == "computed"]
 keys_read = [len(data["attention"]["0"][0]) for data in passed]
 print(f"the engine's own count: {[data['nbytes'] for data in passed]} bytes after its passes;")
 print(f"the newest query read {keys_read} keys")
+assert all(abs(sum(data["attention"]["0"][0]) - 1) < 0.01 for data in passed)
 assert [nbytes for _, nbytes in sizes] == [24, 24, 32] and keys_read == [3, 4]
 assert [data["nbytes"] for data in passed] == [24, 32]
 
@@ -327,7 +343,8 @@ reveal("21.1-p2", sizes[1][1])
 # ## One decode step at one layer
 #
 # Decoding is attention with a single query. The next cell lets the model read its first output and keeps
-# what goes into layer 2 and comes out. Then it does the attention of one query head again, in four lines:
+# what goes into layer 2 and comes out. Then it does the attention of one query head again, in four lines
+# (softmax turns scores into weights that are positive and sum to 1):
 #
 # $$w_t = \operatorname{softmax}_t\!\left(\frac{q \cdot k_t}{\sqrt{d_h}}\right), \qquad
 # o = \sum_t w_t\, v_t$$
@@ -388,14 +405,16 @@ assert torch.equal(keys[-1], watched.key[0, kv_head])
 print("\nthe mixture equals the model's own, and that of a full recomputation")
 
 # %% [markdown]
-# The same for every layer and head, pass after pass. <kbd>←</kbd> <kbd>→</kbd> walk through the passes.
+# The same for every layer and head, pass after pass. The view opens at layer 2, query head 3. Click it and press
+# <kbd>→</kbd> once: that is the step computed above, with the weight 0.92. <kbd>←</kbd> <kbd>→</kbd> walk
+# through the passes, <kbd>↑</kbd> <kbd>↓</kbd> choose a query head, <kbd>L</kbd> the next layer.
 
 # %% tags=["nbval-ignore-output"]
 llm.start_trace(attention_layers=range(config.num_layers))
 (answer,) = llm.generate(prompt_ids, SamplingParams(max_tokens=8))
 trace = llm.stop_trace()
 print(answer.outputs[0].text.strip())
-attention_read(trace)
+attention_read(trace, layer=LAYER, head=HEAD)
 
 # %% [markdown]
 # ## What the cache does not hold
@@ -424,7 +443,7 @@ resumed.values = [restored[f"V of layer {i}"] for i in range(config.num_layers)]
 resumed.valid = torch.ones(1, len(prompt_ids), dtype=torch.bool)
 
 afresh, output = load_model(tiny.FOLDER), [first_output]
-while output[-1] not in config.eos_token_ids:
+while output[-1] not in config.eos_token_ids and len(output) < 12:
     logits = contiguous_forward(afresh, torch.tensor([output[-1:]]), resumed)
     output.append(int(logits[0, -1].argmax()))
 print("resumed: ", llm.tokenizer.decode(output).strip())
@@ -432,15 +451,18 @@ print("the run: ", answer.outputs[0].text.strip())
 assert output == list(answer.outputs[0].token_ids)
 
 held = sum(t.numel() for t in restored.values()) // (len(prompt_ids) * config.num_layers)
-heads = config.num_query_heads * config.head_dim
+queries, hidden = watched.query[0].numel(), passes[0][1][2].shape[-1]  # as seen above
 print("\nnumbers for each position")
 print(f"  kept: keys and values     {held} in each of {config.num_layers} layers")
-print(f"  not:  queries             {heads} in each layer")
-print(f"  not:  hidden states       {config.hidden_size} in each layer")
-print(f"  not:  logits              {config.vocab_size}")
+print(f"  not:  queries             {queries} in each layer")
+print(f"  not:  hidden states       {hidden} in each layer")
+print(f"  not:  logits              {logits.shape[-1]} after the last layer")
 assert held == 2 * config.num_kv_heads * config.head_dim
 
 # %% [markdown]
+# That the first three numbers are alike is this model's own: two KV heads of width 32, keys and values, are as many
+# numbers as four query heads of that width, or as a hidden state of 128.
+#
 # ## The shape of it
 #
 # For one layer, keys and values are two arrays of the same shape
@@ -467,7 +489,7 @@ print(f"          K {list(PagedCache(grouped, num_blocks=10, block_size=4).key_c
 # ## Requests of unequal length
 #
 # Eq 21.1 has one $T$ for all requests of a batch. If they are not equally long, the shorter ones are
-# **padded**: they get slots that hold nothing of theirs. The other way is to give each request **blocks** of
+# **padded**: they get slots beyond their own tokens. The other way is to give each request **blocks** of
 # a few slots, as many as it needs. The same three requests, served for real in both layouts:
 
 # %%
@@ -482,6 +504,8 @@ layouts = cache_layouts(llm, three, SamplingParams(max_tokens=6))
 layouts
 
 # %% [markdown]
+# Walk through it to the end, and watch what each layout still holds of a request that has ended.
+#
 # A padded slot is not only wasted bytes. Something stands in it: keys and values of the filler token that
 # made the row longer. If a query may read them, they take part in its mixture. The next cell counts the bytes of
 # the first pass, and then serves twelve questions beside a longer request, with the padding masked and without
@@ -529,20 +553,25 @@ for filler in ("<|endoftext|>", "."):
 assert changed >= 6  # filled with full stops
 
 # %% [markdown]
-# Without the mask the logits move in every case. Whether the *answer* changes hangs on the filler, so a test that
-# looks at answers alone can miss the fault. One such read, as a picture: the padded slots have weight 0 as long as
-# they are masked.
+# Without the mask the logits move in every case. Whether the *answer* changes depends on the filler, so a test that
+# looks at answers alone can miss the fault. One such read as a picture, filled with full stops: each pass is shown twice, with the
+# mask and without. Masked, the padded slots (hatched) have weight 0. Go to the last stop: without the mask the next
+# token is another one.
 
 # %% tags=["nbval-ignore-output"]
 reads = padded_reads(
     model, [llm.encode(text) for text in three[:2]], passes=3, pad_token_id=pad, token_text=word
+)
+last = reads.passes[-1]
+print(
+    "masked:", repr(word(last.masked_token)), "  without the mask:", repr(word(last.unmasked_token))
 )
 attention_read(reads)
 
 # %% [markdown]
 # ## Heads that share
 #
-# The size of the cache hangs on $H_{kv}$, the heads that *store*. The heads that *ask*, $H_q$, can be more:
+# The size of the cache depends on $H_{kv}$, the heads that *store*. The heads that *ask*, $H_q$, can be more:
 #
 # | | | |
 # |---|---|---|
@@ -590,10 +619,11 @@ else:
 # Can a trained model be told to share? Its layers have weights that make keys for *two* KV heads. One way to
 # make one of them is to take the mean of the two (Ainslie et al. 2023, section 2.1). The next cell does that
 # to the shipped model, and asks both for answers to questions they have not been trained on. Then it trains the
-# new model for 60 short steps. That is the slow cell of this page.
+# new model for 60 short steps, on texts of the same kind. That is the slow cell of this page. Will the averaged
+# model still answer as well, before it is trained?
 
 # %%
-predict("21.1-p3", None)  # write your answer in place of None
+predict("21.1-p3", None)
 
 # %% tags=["slow", "nbval-ignore-output"]
 from kvlab.tensors.head_sharing import mean_pool_kv_heads
@@ -603,7 +633,9 @@ from kvlab.tiny.train import fine_tune, held_out_loss
 pooled = mean_pool_kv_heads(model, num_kv_heads=1)
 start = time.perf_counter()
 tuned = fine_tune(
-    pooled, num_steps=60, progress=lambda n, loss: n % 20 or print(f"step {n:>2}: loss {loss:.2f}")
+    pooled,
+    num_steps=60,
+    progress=lambda n, loss: n % 20 or print(f"step {n:>2}: training loss {loss:.2f}"),
 )
 print(f"60 steps took {time.perf_counter() - start:.0f} s")
 
@@ -640,6 +672,8 @@ assert trained[1] < shipped[1] and shipped[2] < averaged[2] > 1 > trained[2]
 reveal("21.1-p3", averaged[0] >= shipped[0])
 
 # %% [markdown]
+# (The loss of the table is over answers alone; the training's counts its whole texts.)
+#
 # Sharing heads changes the model. Averaged, it knows nothing any more; a short training gives most of it back,
 # and less of it over a long distance, which the training texts did not have. And half the bytes are not half the
 # time: of a step on this machine, reading keys and values is a small part.
@@ -697,15 +731,15 @@ grow_a_cache()
 
 # %% [markdown]
 # For a model of 32 layers, one request of 8,192 positions, width 128 and 2 bytes a number, the package's
-# `kv_cache_gib` gives GiB, units of $2^{30}$ bytes. How much smaller is the cache with 2 KV heads than with 8?
+# `kv_cache_gib` gives GiB, units of $2^{30}$ bytes. How do 8, 2 and 1 KV heads compare?
 
 # %%
-predict("21.1-p4", None)  # write your answer in place of None
+predict("21.1-p4", None)
 
 # %% tags=["claim-21.1-m"]
 for kv_heads in (8, 2, 1):
-    gib = kv_cache_gib(layers=32, batch=1, kv_heads=kv_heads, seq_len=8192, head_dim=128)
-    print(f"{kv_heads} KV heads: {gib} GiB")
+    sizes = {"layers": 32, "batch": 1, "seq_len": 8192, "head_dim": 128, "bytes_per_value": 2}
+    print("KV heads:", kv_heads, "  GiB:", kv_cache_gib(kv_heads=kv_heads, **sizes))
 eight, two, one = (kv_cache_gib(32, 1, heads, 8192, 128) for heads in (8, 2, 1))
 assert (eight, two, one) == (1.0, 0.25, 0.125)
 reveal("21.1-p4", eight / two)
@@ -713,8 +747,14 @@ reveal("21.1-p4", eight / two)
 # %% [markdown]
 # ## What that ratio leaves out
 #
-# From 8 KV heads to 1 the *payload* shrinks to an eighth. Not the process, and not the work. The next cell
-# stops one engine halfway and measures what is there beside the payload; the cell after it counts operations.
+# From 8 KV heads to 1 the *payload* shrinks to an eighth. The process does not, and neither does the work of
+# attention. The next two cells stop an engine halfway and measure what is there beside the payload:
+#
+# - **parameters**, the model's weights, and **temporaries**, the tensors that a pass makes and drops;
+# - **block tails**, slots of taken blocks that no position fills yet, and the **free** blocks of the pool;
+# - what the **allocator** adds: each tensor needs a little memory beside its numbers.
+#
+# Then they count the operations of a decode step.
 
 # %% tags=["nbval-ignore-output"]
 from kvlab.measure.costs import count_flops, peak_temporaries
@@ -743,7 +783,9 @@ for name, value in ledger.rows():
     if name in ("parameters", "payload", "block tails", "free", "pool"):
         print(f"{name:>12} {value:>12,} bytes")
 assert 0 < ledger.payload < ledger.payload + ledger.block_tails < ledger.pool < ledger.parameters
-assert ledger.payload == kv_cache_bytes(4, 1, 2, len(prompt_ids), 32, 4) and temporaries > 0
+assert ledger.payload == kv_cache_bytes(4, 1, 2, len(prompt_ids), 32, 4)
+assert ledger.block_tails == (2 * 16 - len(prompt_ids)) * halfway.cache.bytes_per_position
+assert temporaries > ledger.payload  # a pass makes more than it keeps
 
 
 def decode_flops(kv_heads, length):
@@ -766,9 +808,10 @@ for kv_heads in (8, 2, 1):
     assert each == 2 * 2 * 2 * 8 * 16  # layers, (q.k and w.v), multiply and add, query heads, width
 
 # %% [markdown]
-# The payload falls with the KV heads. The last column does not: there are eight *query* heads in each case, and
-# each of them scores every key and mixes every value. A longer context is more work for every head count.
-# What shrinks is the memory that has to be read for it.
+# The payload falls with the KV heads. All operations fall a little, since fewer keys and values are made of the new
+# token. The last column does not fall: there are eight *query* heads in each case, and each of them scores every
+# key and mixes every value. A longer context is more work for every head count. What shrinks is the memory that has
+# to be read for it.
 #
 # ## Break it
 #
@@ -778,7 +821,7 @@ for kv_heads in (8, 2, 1):
 # counted:
 
 # %%
-from kvlab.tiny.wrong_cache import count_answers
+from kvlab.tiny.wrong_cache import DAMAGES, count_answers
 
 lab_llm = LLM("tiny", block_size=16, num_blocks=64)
 chosen = (
@@ -789,13 +832,28 @@ counts = count_answers(lab_llm, names=chosen, count=20)
 for name in chosen:
     row = counts[name]
     print(f"{name:<20} {row.num_right:>2} right, {row.num_other:>2} the other request's answer")
+    print(textwrap.indent(textwrap.fill(DAMAGES[name].done, 90), "    "))
 assert counts["nothing"].num_right >= 19 and counts["fact hidden"].num_right <= 5
 assert counts["fact exchanged"].num_other >= 19 and counts["keys turned by one"].num_right <= 10
+for name in ("value's word hidden", "positions 1 late", "slots turned by one"):
+    assert counts[name].num_right >= 18
+assert (
+    counts["positions 1 late"].logit_change
+    > 0.1
+    > 0.01
+    > counts["slots turned by one"].logit_change
+)
 
 # %% [markdown]
-# Two of these faults leave every answer right. The value's word alone is not missed, since the full stop after it has
-# read it already. And positions that all come one late change little, since only distances count. That the answer is
-# right does not show that the cache is. Choose a damage and a case; each change runs the engine:
+# Three of these faults leave the answers right:
+#
+# - **The value's word** alone is not missed: the full stop after it has read it already.
+# - **The question one position late**: all its distances to the notes grow by one. The logits change, and not enough to
+#   change an answer.
+# - **Slots turned by one**: each key keeps its value, and where a pair lies does not matter, since its position is
+#   worked into the key. When only the *keys* are turned, each is paired with a neighbour's value.
+#
+# So a right answer does not show that the cache is right. Choose a damage and a case; each change runs the engine:
 
 # %%
 wrong_cache_lab(lab_llm, table=counts)
@@ -818,6 +876,7 @@ wrong_cache_lab(lab_llm, table=counts)
 # - The cache holds keys and values of processed positions. No queries, no hidden states, no logits.
 # - Prefill fills it with the prompt and yields the first output from its last row of logits.
 # - $K, V$ have the shape $[B, H_{kv}, T, d_h]$; the payload is their product times 2, $L$ and $s$.
+# - Of the work on the twenty positions at the top, none is done again. Keeping it costs 20 x 2,048 = 40,960 bytes.
 # - Padding costs bytes and must be masked. Blocks cost their unfilled tails.
 # - Sharing KV heads divides the payload. It makes another model, and leaves each query head's work as it was.
 #
@@ -836,7 +895,7 @@ wrong_cache_lab(lab_llm, table=counts)
 # ## Exercises
 #
 # Put your answer in place of `None` or `...` and run the cell. `hint("21.1-1")` gives the first of three
-# hints, `solution("21.1-1")` a worked solution. What is right is read off real tensors when you ask.
+# hints, `hint("21.1-1", 2)` the second; `solution("21.1-1")` shows a worked solution. What is right is read off real tensors when you ask.
 
 # %%
 check({"21.1-1": None, "21.1-6": None})

@@ -23,8 +23,8 @@
 #
 # The words you need, in one paragraph. A model reads a text as **tokens**, numbered by **position** from 0.
 # In each of its layers, every position gets a **key** and a **value**, two short vectors. Later positions
-# compare their own **query** with all earlier keys, and mix the values by how well they match: that is
-# attention. Keys and values of a position never change once computed, so they are kept: the **KV cache**.
+# compare their own **query** with their own key and all earlier ones, and mix the values by how well they
+# match: that is attention. Keys and values of a position never change once computed, so they are kept: the **KV cache**.
 # A **pass** is one run of the model over new tokens. The first pass reads the whole prompt; each later one
 # reads a single token. A paged cache keeps its positions in **blocks**, here of four **slots** each.
 #
@@ -111,7 +111,7 @@ cache_growth(trace)
 #
 # The bytes of keys and values are a product. This is the **payload**:
 #
-# $$\mathrm{bytes} = 2 \cdot L \cdot B \cdot H_{kv} \cdot T \cdot d_h \cdot s$$
+# $$\mathrm{bytes} = 2 \cdot L \cdot B \cdot H_{kv} \cdot T \cdot d_h \cdot s \tag{21.2}$$
 #
 # 2 for keys and values, $L$ layers, $B$ requests, $H_{kv}$ heads that store keys and values, $T$ processed
 # positions, $d_h$ numbers a head and position (its width), $s$ bytes a number: 2 in half precision (fp16),
@@ -230,9 +230,9 @@ print(inspect.getsource(Scheduler._record_selected))
 
 # %% [markdown]
 # Which token is it? The next cell serves a request over blocks that are taken in the order 7, 2, 9, 5.
-# The request's **block table** lists them: entry 0 is the block of positions 0 to 3, and so on. After every pass it reads the newest column back through the block table and holds it against two
-# candidates: the column that a full recomputation gives for the token consumed, and the one it would
-# give for the token selected.
+# The request's **block table** lists them: entry 0 is the block of positions 0 to 3, and so on. After every pass it reads the stored keys back through the block table and holds them against two
+# candidates of a full recomputation: one with the token consumed at the newest position, and one with
+# the token selected there.
 
 # %% tags=["claim-21.6-c"]
 paged = PagedCache(config, num_blocks=10, block_size=4)
@@ -270,7 +270,8 @@ while not request.is_finished:
 assert manager.pool.num_free_blocks == 4
 
 # %% [markdown]
-# The whole stored tensor was compared, not only its last column. Positions 0 to 3 lie in block 7,
+# With the first candidate the whole stored tensor was compared, with the second its newest column. Positions
+# 0 to 3 lie in block 7,
 # 4 to 7 in block 2, 8 and on in block 9. Position $t$ is in entry $\lfloor t/4 \rfloor$ of the table, slot
 # $t \bmod 4$: position 6 is in block 2, slot 2. Read through the table, the positions stand in order.
 #
@@ -435,13 +436,13 @@ class ForgetfulCache(PagedCache):
             super().write(layer, key, value, slot_mapping)
 
 
-def outputs_with(cache_class):
+def outputs_with(cache_class, prompt=(11, 7, 29, 3, 18)):
     cache = cache_class(config, num_blocks=10, block_size=4)
     for tensor in (cache.key_cache, cache.value_cache):
         tensor.fill_(float("nan"))
     manager = KVCacheManager(BlockPool(10), block_size=4)
     engine = LLMEngine(Scheduler(manager), ModelRunner(model, cache))
-    (request,) = engine.add_request(prompt_ids[0].tolist(), SamplingParams(max_tokens=4))
+    (request,) = engine.add_request(prompt, SamplingParams(max_tokens=4))
     bad_logits = []
     engine.runner.on_logits = lambda rows: bad_logits.append(
         any(r.isnan().any() for r in rows.values())
@@ -459,7 +460,8 @@ assert outputs_with(PagedCache)[0] == wanted != outputs_with(ForgetfulCache)[0]
 # %% [markdown]
 # The first output is right even with the fault: the prompt's pass reads several tokens, so its keys and
 # values are written, and its logits select that output. Pass 1 reads its own slot, which nobody wrote, and
-# from there on every logit is NaN. Try a prompt of a single token: then the first output fails as well.
+# from there on every logit is NaN. With a prompt of a single token the first output fails as well; try
+# `outputs_with(ForgetfulCache, [11])` in a cell of your own.
 #
 # ## Your own text
 #
@@ -495,13 +497,14 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # - After $n$ outputs, $n-1$ of them are processed, as long as the last has not been consumed.
 # - A pass adds $2 \cdot L \cdot H_{kv} \cdot d_h \cdot s$ bytes for each position it processes: here 256.
 # - The cache saves recomputing earlier positions. It does not save reading their keys and values.
-# - The payload is not the memory: parameters, temporaries, block tails and retained blocks come on top.
+# - The payload is not the memory: parameters, temporaries, gather buffers, block tails, retained and free
+#   blocks come on top.
 
 # %% [markdown]
 # ## Exercises
 #
 # Put your answer in place of `None` or `...` and run the cell. `hint("21.6-1")` gives the first of three
-# hints, `solution("21.6-1")` a worked solution. What is right is computed by the engine when you ask.
+# hints, `hint("21.6-1", 2)` the second; `solution("21.6-1")` shows a worked solution. What is right is computed by the engine when you ask.
 
 # %%
 check({"21.6-1": None, "21.6-2": None})

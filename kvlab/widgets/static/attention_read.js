@@ -199,7 +199,7 @@ function readChooser(name, title, options, onPick) {
 VIEWS.attention_read = (element, payload, options) => {
   const frame = createFrame(element, {
     view: "attention_read", title: payload.title, css: GROWTH_CSS + READ_CSS,
-    hint: "One query, all earlier keys. ↑ ↓ choose a query head, L the next layer.",
+    hint: "One query, its own key and all earlier ones. ↑ ↓ choose a query head, L the next layer.",
   });
   const choice = { layer: payload.layer, head: payload.head };
   const { stops, layers, heads, columns } = payload;
