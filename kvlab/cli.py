@@ -109,15 +109,11 @@ def memory(
     context: Annotated[int | None, typer.Option(help="Positions of each request.")] = None,
     requests: Annotated[int, typer.Option(help="How many requests.")] = 1,
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp8, int8, q8_0 or q4_0.")] = "bf16",
-    scale_bytes: Annotated[
-        int | None, typer.Option(help="Of one scale a token and head; 4 for int8, 0 for fp8.")
-    ] = None,
+    scale_bytes: Annotated[int | None, typer.Option(help="Of a scale; 4 for int8.")] = None,
     tp: Annotated[int, typer.Option(help="Ranks of tensor parallelism.")] = 1,
     block_size: Annotated[int, typer.Option(help="Positions a block.")] = 16,
     blocks: Annotated[int | None, typer.Option(help="Blocks of the pool.")] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="Memory for the cache on one rank, as 80GiB or 80GB.")
-    ] = None,
+    budget: Annotated[str | None, typer.Option(help="For one rank's cache, as 80GiB.")] = None,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
     window_policy: Annotated[
         str, typer.Option(help="capped, dynamic (window - 1) or reserve_full.")

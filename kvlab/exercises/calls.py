@@ -4,17 +4,25 @@ import re
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 
 from kvlab.exercises.exercise import Exercise
+from kvlab.exercises.isolation import standard_settings
 from kvlab.exercises.reading import Unreadable, plain, same, show, show_argument
+
+HALF = 2**-7  # bfloat16 keeps 8 binary digits, and a few roundings add up
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """value: what the function returned, as a plain value. failure: what happened instead."""
+    """value: what the function returned, as a plain value. failure: what happened instead.
+
+    raised: the exception's name, if there was one.
+    """
 
     value: object = None
     failure: str = ""
+    raised: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -23,23 +31,30 @@ class Outcome:
 
 
 def attempt(function: Callable, arguments: Sequence[object]) -> Outcome:
-    """Call it. An exception becomes a failure; an interruption from the keyboard is passed on."""
-    try:
-        result = function(*arguments)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return Outcome(failure=f"raised {_said(error)}{_where(error)}")
-    try:
-        return Outcome(plain(result))
-    except Unreadable as found:
-        return Outcome(failure=f"returned {found}")
+    """Call it under standard settings; what it changes of torch's is put back.
+
+    An exception becomes a failure; an interruption from the keyboard is passed on.
+    """
+    with standard_settings():
+        try:
+            result = function(*arguments)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            failure = f"raised {_said(error)}{_where(error)}"
+            return Outcome(failure=failure, raised=type(error).__name__)
+        try:
+            return Outcome(plain(result))
+        except Unreadable as found:
+            return Outcome(failure=f"returned {found}")
 
 
 def is_stub(function: Callable) -> bool:
     """Whether a function's body does nothing: a docstring at most, and `...` or `pass`."""
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_code in _EMPTY_BODIES
+    if type(function) is not FunctionType or function.__code__.co_code not in _EMPTY_BODIES:
+        return False
+    nothing = (None, ..., function.__doc__)  # `return 7` has the code of `return None`
+    return all(any(c is n for n in nothing) for c in function.__code__.co_consts)
 
 
 def _bare() -> None: ...
@@ -54,6 +69,18 @@ _EMPTY_BODIES = {_bare.__code__.co_code, _described.__code__.co_code}
 
 def agrees(wanted: object, outcome: Outcome) -> bool:
     return not outcome.failure and same(wanted, outcome.value)
+
+
+def agrees_in_half(wanted: object, outcome: Outcome) -> bool:
+    """Whether they agree as far as numbers of 16 bits (float16, bfloat16) can tell."""
+    return not outcome.failure and same(wanted, outcome.value, HALF, near_zero=HALF)
+
+
+def alike(theirs: Outcome, mine: Outcome) -> bool:
+    """Whether a mistake's function and the reader's did the same: one value, or one exception."""
+    if theirs.failure:
+        return bool(theirs.raised) and theirs.raised == mine.raised
+    return agrees(theirs.value, mine)
 
 
 def example(exercise: Exercise, place: int, outcome: Outcome, wanted: object) -> str:

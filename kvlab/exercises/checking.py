@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 from kvlab.exercises import registry
 from kvlab.exercises.box import Box, Boxes
-from kvlab.exercises.calls import agrees, attempt, example, is_stub
+from kvlab.exercises.calls import Outcome, agrees, agrees_in_half, alike, attempt, example, is_stub
 from kvlab.exercises.exercise import Exercise
+from kvlab.exercises.isolation import standard_settings
 from kvlab.exercises.kinds import Function, Numbers
 from kvlab.exercises.reading import Unreadable, guarded, is_open, plain, same
 
@@ -16,9 +17,10 @@ def check(exercise_id: str | Mapping[str, object], answer: object = None) -> Box
     """Look at an answer to an exercise, or at a function written for one.
 
     exercise_id: an id, or several with their answers, {"21.6-1": None, "21.6-2": None}. None, an
-    ellipsis, and a function whose body does nothing are not answers yet. Whatever the answer is, nothing
-    is raised but KeyboardInterrupt, and each call of a function gets fresh arguments. Raises
-    ValueError for an unknown id, listing those of the section.
+    ellipsis, and a function whose body does nothing are not answers yet. Whatever the answer is,
+    nothing is raised but KeyboardInterrupt; each call of a function gets fresh arguments, and what
+    it changes of torch's settings is put back. Raises ValueError for an unknown id, listing those
+    of the section.
     """
     if isinstance(exercise_id, Mapping):
         return Boxes(tuple(check(name, given) for name, given in exercise_id.items()))
@@ -31,9 +33,10 @@ def check(exercise_id: str | Mapping[str, object], answer: object = None) -> Box
         said = str(found)
         sentence = said if said.startswith(("You", "Entry")) else f"You gave {said}."
         return Box("unreadable", exercise.id, (sentence,))
-    if isinstance(exercise.kind, Function):
-        return _check_function(exercise, value)
-    return _check_value(exercise, value)
+    with standard_settings():
+        if isinstance(exercise.kind, Function):
+            return _check_function(exercise, value)
+        return _check_value(exercise, value)
 
 
 def _open(exercise: Exercise) -> Box:
@@ -57,7 +60,7 @@ def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
     if isinstance(exercise.kind, Numbers):
         good = [i for i, (w, v) in enumerate(zip(wanted, value, strict=True), 1) if same(w, v)]
         if not good:
-            return "None of the entries is right yet."
+            return f"None of the entries is right yet. {exercise.pattern(value)}".rstrip()
         named = " and ".join(f"entry {i}" for i in good)
         return f"Right so far: {named}. The others are not."
     if isinstance(wanted, bool | str):
@@ -66,25 +69,32 @@ def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
 
 
 def _check_function(exercise: Exercise, function: Callable) -> Box:
+    if is_stub(function):
+        return _open(exercise)
+    wanted = [plain(exercise.run(*arguments)) for arguments in exercise.cases()]
     mine = [attempt(function, arguments) for arguments in exercise.cases()]
     if all(outcome.is_empty for outcome in mine):
-        if is_stub(function):
-            return _open(exercise)
         forgotten = f"{exercise.kind.name} returned None on all inputs. Is a return missing?"
         return _wrong(exercise, (forgotten,))
-    wanted = [plain(exercise.run(*arguments)) for arguments in exercise.cases()]
     failing = [i for i, pair in enumerate(zip(wanted, mine, strict=True)) if not agrees(*pair)]
     if not failing:
         count = f"Agrees with the real run on {len(mine)} inputs."
         return Box("right", exercise.id, (count, exercise.why))
     first = failing[0]
-    lines = [example(exercise, first, mine[first], wanted[first])]
+    shown = example(exercise, first, mine[first], wanted[first])
+    known = _known_mistake(exercise, wanted, mine)
+    return _wrong(exercise, (known, shown) if known else (shown,))
+
+
+def _known_mistake(exercise: Exercise, wanted: list, mine: list[Outcome]) -> str:
+    """What to say if the reader's function does on all inputs what a mistake does, or nothing."""
     for mistake in exercise.mistakes:
         theirs = [attempt(mistake.gives, arguments) for arguments in exercise.cases()]
-        if all(not t.failure and agrees(t.value, m) for t, m in zip(theirs, mine, strict=True)):
-            lines.insert(0, mistake.says)
-            break
-    return _wrong(exercise, tuple(lines))
+        if all(alike(*pair) for pair in zip(theirs, mine, strict=True)):
+            return mistake.says
+    if all(agrees_in_half(*pair) for pair in zip(wanted, mine, strict=True)):
+        return "Right within half precision; compute in float32."
+    return ""
 
 
 def _wrong(exercise: Exercise, lines: tuple[str, ...], facts: tuple = ()) -> Box:

@@ -23,6 +23,11 @@ def no_arguments() -> Sequence[tuple]:
     return ((),)
 
 
+def no_pattern(value: list) -> str:
+    """The numbers of a wrong list say nothing by their pattern."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Exercise:
     """A question with a checker.
@@ -31,7 +36,8 @@ class Exercise:
     cases: the arguments of each case, smallest first; made afresh at each call, since a reader's
     function may change what it gets. truth: begins the sentence that ends in what `run` gives
     ("the real cache holds"). why: one line for those who have it right. hints: each says more than
-    the one before; the first does not contain the answer.
+    the one before; the first does not contain the answer. pattern: what a list without a single
+    right entry says of its reader's thoughts, a sentence, or nothing.
     """
 
     id: str  # "21.1-2"
@@ -43,6 +49,7 @@ class Exercise:
     why: str
     truth: str = "the run gives"
     cases: Callable[[], Sequence[tuple]] = no_arguments
+    pattern: Callable[[list], str] = no_pattern
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from fractions import Fraction
 
 DEEPEST = 8  # lists inside lists
 MOST = 20_000  # values in all
+LARGEST_POWER = 400  # of ten, in a Decimal; a float ends at 10^308
 LONGEST = 160  # signs of a value that is shown
 
 
@@ -68,8 +69,17 @@ def guarded(look: Callable[[], object]) -> object:
         raise Unreadable(f"something that raised {name} when it was looked at") from None
 
 
-def _exact_ratio(value: object) -> int | float:
-    return int(value) if value == int(value) else float(value)
+def _of_fraction(value: Fraction) -> int | float:
+    top, bottom = Fraction.numerator.fget(value), Fraction.denominator.fget(value)
+    return top if bottom == 1 else top / bottom
+
+
+def _of_decimal(value: Decimal) -> int | float:
+    """Decimal("1e3000000") is short to write, and takes minutes to become an int."""
+    if Decimal.is_finite(value) and Decimal.adjusted(value) > LARGEST_POWER:
+        raise Unreadable("something too large to read")
+    is_whole = Decimal.is_finite(value) and Decimal.to_integral_value(value).__eq__(value)
+    return Decimal.__int__(value) if is_whole else Decimal.__float__(value)
 
 
 _SCALARS: tuple[tuple[type, Callable], ...] = (
@@ -77,8 +87,8 @@ _SCALARS: tuple[tuple[type, Callable], ...] = (
     (int, int.__int__),  # these read the number itself, whatever a subclass defines
     (float, float.__float__),
     (str, str.__str__),
-    (Fraction, _exact_ratio),
-    (Decimal, _exact_ratio),
+    (Fraction, _of_fraction),
+    (Decimal, _of_decimal),
 )
 
 
@@ -121,16 +131,21 @@ def show_argument(value: object) -> str:
 def same(wanted: object, got: object, tolerance: float = 1e-4, near_zero: float = 1e-12) -> bool:
     """Whether two plain values agree: whole numbers exactly, fractions to `tolerance` of them.
 
-    32.0 is 32; 1 and 0 may stand for True and False; a list of one number is that number.
-    near_zero: how far apart two fractions may be in any case (entries of a list: 1e-6, since sums
-    in single precision that should be 0 are not).
+    32.0 is 32; 1 and 0 may stand for True and False. Where one number is wanted, a list of it alone
+    will do, but not inside a list. near_zero: how far apart two fractions may be in any case
+    (entries of a list: at least 1e-6, since sums in single precision that should be 0 are not).
     """
+    if not isinstance(wanted, list) and isinstance(got, list) and len(got) == 1:
+        got = got[0]
+    return _agree(wanted, got, tolerance, near_zero)
+
+
+def _agree(wanted: object, got: object, tolerance: float, near_zero: float) -> bool:
     if isinstance(wanted, list):
         if not isinstance(got, list) or len(wanted) != len(got):
             return False
-        return all(same(w, g, tolerance, 1e-6) for w, g in zip(wanted, got, strict=True))
-    if isinstance(got, list) and len(got) == 1:
-        got = got[0]
+        near = max(near_zero, 1e-6)
+        return all(_agree(w, g, tolerance, near) for w, g in zip(wanted, got, strict=True))
     if isinstance(wanted, bool) and isinstance(got, int | float):
         return got == wanted
     if not isinstance(wanted, int | float):

@@ -88,7 +88,7 @@ def kv_head_that_attention_reads(h: int, num_query_heads: int, num_kv_heads: int
 
 
 def head_cases() -> Sequence[tuple]:
-    shapes = ((1, 1), (2, 1), (2, 2), (4, 2), (6, 3), (8, 2), (8, 4))
+    shapes = ((1, 1), (2, 1), (2, 2), (3, 1), (4, 2), (6, 2), (6, 3), (8, 2), (8, 4))
     return tuple((h, queries, heads) for queries, heads in shapes for h in range(queries))
 
 
@@ -108,7 +108,7 @@ def mask_of_the_real_pass(lengths: list[int], new: int) -> Tensor:
 
 
 def mask_cases() -> Sequence[tuple]:
-    return (([1], 1), ([2, 1], 1), ([1, 2], 1), ([2], 2), ([2, 1], 2), ([3, 1, 2], 1))
+    return (([1], 1), ([2, 1], 1), ([1, 2], 1), ([2], 2), ([2, 1], 2), ([2, 1], 3), ([3, 1, 2], 1))
 
 
 def attention_over_a_real_cache(

@@ -79,6 +79,8 @@ def slot_cases() -> Sequence[tuple]:
         (3, [1, 0], 2),
         (5, [7, 2], 4),
         (6, [7, 2], 4),
+        (1, [7, 2, 5], 4),  # a table may be longer than position t needs
+        (5, [7, 2, 5], 4),
         (8, [7, 2, 5], 4),
         (17, [3, 9, 4], 8),
     )

@@ -4,7 +4,13 @@ from kvlab.core.memory import kv_cache_bytes, kv_cache_gib
 from kvlab.exercises import runs_21_1 as runs
 from kvlab.exercises.exercise import Exercise, Mistake, Prediction
 from kvlab.exercises.kinds import Function, Number, Numbers, YesNo
-from kvlab.exercises.wrong_21_1 import BYTES, DECODE_STEP, KEY_MASK, KV_HEAD
+from kvlab.exercises.wrong_21_1 import (
+    BYTES,
+    DECODE_STEP,
+    KEY_MASK,
+    KV_HEAD,
+    pattern_of_three_moments,
+)
 
 LAYERS, KV_HEADS, WIDTH, VALUE = runs.LAYERS, runs.KV_HEADS, runs.WIDTH, runs.BYTES_PER_VALUE
 
@@ -29,10 +35,10 @@ THREE_MOMENTS = Exercise(
     kind=Numbers(3, "bytes"),
     run=runs.bytes_at_three_moments,
     hints=(
-        "The cache holds positions that a pass has processed. Write down how many there are at "
-        "each of the three moments, before you think of bytes.",
-        "One position takes: keys and values, in each layer, for each KV head, as many numbers as "
-        "it is wide, of 4 bytes each. The query heads do not appear.",
+        "Before you think of bytes, write down for each of the three moments how many positions "
+        "have keys and values.",
+        "A position has them once a pass has processed it. It takes: keys and values, in each "
+        "layer, for each KV head, as many numbers as that is wide, of 4 bytes each.",
         "bytes = 2 * layers * requests * KV heads * positions * width * bytes a number, with "
         "positions 3, then 3, then 4.",
     ),
@@ -65,6 +71,7 @@ THREE_MOMENTS = Exercise(
         ),
     ),
     why="Selecting leaves the cache as it is; the pass that reads the token makes it grow.",
+    pattern=pattern_of_three_moments,
 )
 
 BYTES_FUNCTION = Exercise(
@@ -103,10 +110,10 @@ KV_HEAD_FUNCTION = Exercise(
     cases=runs.head_cases,
     truth="the real attention reads KV head",
     hints=(
-        "Neighbouring query heads form a group, and a group shares one KV head. How large is a "
-        "group?",
-        "A group has num_query_heads / num_kv_heads query heads: with 8 and 2 these are heads "
-        "0 to 3, and 4 to 7.",
+        "All query heads of a group share one KV head. How large is a group, and which heads are "
+        "in the first?",
+        "Neighbours form a group, of num_query_heads / num_kv_heads query heads: with 8 and 2 "
+        "these are heads 0 to 3, and 4 to 7.",
         "Divide h by the size of a group and drop the fraction: the operator is //.",
     ),
     mistakes=KV_HEAD,
@@ -126,10 +133,11 @@ KEY_MASK_FUNCTION = Exercise(
     cases=runs.mask_cases,
     truth="the real pass has",
     hints=(
-        "Two reasons forbid a key: nothing of the request stands there, or it comes later. Each "
-        "of them concerns one part of the columns.",
+        "For which two reasons may a query not read a key? Each of them concerns one part of the "
+        "columns.",
         "Columns below max(lengths) are the prompt's: the real ones are those below the request's "
-        "own length. The columns after them are new: there the causal rule counts.",
+        "own length, the others padding. The columns after them are new: there the causal rule "
+        "counts.",
         "For column j and new token i, with width = max(lengths): j < length where j < width, "
         "and j - width <= i elsewhere.",
     ),
@@ -149,9 +157,9 @@ DECODE_STEP_FUNCTION = Exercise(
     cases=runs.decode_cases,
     truth="the real attention gives",
     hints=(
-        "Does the new token read itself? Append first, then let the query read.",
-        "torch.cat((keys, k[None])) appends one row. One score a position is keys @ q; what is "
-        "it divided by?",
+        "Which positions does the new token's query read? Count the scores there must be.",
+        "It reads its own, too: append first. torch.cat((keys, k[None])) appends one row. One "
+        "score a position is keys @ q; what is it divided by?",
         "weights = torch.softmax(keys @ q / len(q) ** 0.5, dim=0), over all T + 1 positions; the "
         "mixture is weights @ values.",
     ),
@@ -205,8 +213,8 @@ PREDICTIONS = (
     Prediction(
         id="21.1-p1",
         question=(
-            "The prompt's pass ends in one row of logits for each of its positions. How many of "
-            "these rows decide the first output?"
+            "The prompt's pass can give a row of logits for each position. How many of these rows "
+            "decide the first output?"
         ),
         kind=Number(),
         mistakes=(

@@ -90,9 +90,9 @@ CACHE_LENGTHS_FUNCTION = Exercise(
     cases=runs.length_cases,
     truth="the engine's trace says",
     hints=(
-        "How many passes run? Each pass selects one output.",
-        "The first pass leaves the prompt's positions in the cache. Each later one adds a single "
-        "position, that of the output that it reads.",
+        "Which passes run, and what does each of them read?",
+        "Each pass selects one output. The first leaves the prompt's positions in the cache. Each "
+        "later one adds a single position, that of the output that it reads.",
         "There are num_outputs passes: the list counts up from prompt_length and has num_outputs "
         "entries.",
     ),

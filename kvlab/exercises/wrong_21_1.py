@@ -16,6 +16,18 @@ def _without(place: int, says: str) -> Mistake:
     return Mistake(says, lambda *a: 2 * prod(x for i, x in enumerate(a) if i != place))
 
 
+def pattern_of_three_moments(value: list[int | float]) -> str:
+    """What the bytes of 21.1-1's three moments say, where each of them is wrong."""
+    prompt, selected, processed = value
+    if prompt != selected:
+        return "The first two differ: you let the selection change the cache."
+    if processed <= selected:
+        return "The pass that processes a token adds its keys and values."
+    if processed * 3 == prompt * 4:
+        return "The positions are understood. Look again at the size of one."
+    return "The first two are rightly equal, and the third larger. Look again at the sizes."
+
+
 BYTES = (
     Mistake(
         "That counts keys only (or values only): the factor 2 for keys and values is missing.",

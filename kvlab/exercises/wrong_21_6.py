@@ -9,6 +9,11 @@ from kvlab.exercises.exercise import Mistake
 if TYPE_CHECKING:
     from torch import Tensor
 
+POSITION_AS_INDEX = (
+    "That uses the position as the index of the table. The table has one entry a block, not one a "
+    "position."
+)
+
 CACHE_LENGTHS = (
     Mistake(
         "That adds a pass for the last output. The request has ended, and nobody reads it.",
@@ -56,6 +61,18 @@ SLOT = (
         "That is the pair of block and place inside it. The pool counts its slots through: "
         "block_id * block_size + place.",
         lambda t, table, size: (table[t // size], t % size),
+    ),
+    Mistake(
+        "That takes the last entry of the table. Position t may lie in an earlier block.",
+        lambda t, table, size: table[-1] * size + t % size,
+    ),
+    Mistake(
+        f"{POSITION_AS_INDEX} What it holds is a block, too: which of its slots is it?",
+        lambda t, table, size: table[t],
+    ),
+    Mistake(
+        POSITION_AS_INDEX,
+        lambda t, table, size: table[t] * size + t % size,
     ),
 )
 

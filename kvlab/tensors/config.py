@@ -126,14 +126,6 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
 
     heads, hidden = need("num_attention_heads"), need("hidden_size")
     default = heads if "num_key_value_heads" in nulls else family.num_kv_heads or heads
-    kv_heads = _integer(hf, "num_key_value_heads", source, default)
-    if heads < 1:
-        raise ValueError(f"{source}: num_attention_heads is {heads}; it must be at least 1")
-    if "head_dim" not in hf and family.head_dim is None and hidden % heads:
-        raise ValueError(
-            f"{source}: head_dim is missing and hidden_size {hidden} is no multiple of "
-            f"num_attention_heads {heads}"
-        )
     attention_bias = family.has_attention_bias_key and bool(hf.get("attention_bias", False))
     config = ModelConfig(
         vocab_size=need("vocab_size"),
@@ -141,8 +133,8 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
         intermediate_size=need("intermediate_size"),
         num_layers=need("num_hidden_layers"),
         num_query_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=_integer(hf, "head_dim", source, family.head_dim or hidden // heads),
+        num_kv_heads=_integer(hf, "num_key_value_heads", source, default),
+        head_dim=_head_dim(hf, heads, hidden, family, source),
         max_model_len=_integer(hf, "max_position_embeddings", source, family.max_model_len),
         rms_norm_eps=_number(hf, "rms_norm_eps", source, 1e-6),
         tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
@@ -155,6 +147,18 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
     )
     theta, scaling = _rope(hf, config.max_model_len, source)
     return replace(config, rope_theta=theta, rope_scaling=scaling)
+
+
+def _head_dim(hf: Mapping, heads: int, hidden: int, family: _Family, source: str) -> int:
+    """The key, the family's own default, or the hidden size shared out over the heads."""
+    if heads < 1:
+        raise ValueError(f"{source}: num_attention_heads is {heads}; it must be at least 1")
+    if "head_dim" not in hf and family.head_dim is None and hidden % heads:
+        raise ValueError(
+            f"{source}: head_dim is missing and hidden_size {hidden} is no multiple of "
+            f"num_attention_heads {heads}"
+        )
+    return _integer(hf, "head_dim", source, family.head_dim or hidden // heads)
 
 
 def _family(hf: Mapping, source: str) -> tuple[str, _Family]:

@@ -40,6 +40,13 @@ def decode_by_hand(q, k, v, keys, values):
     return powers @ np.array(mixed) / powers.sum()
 
 
+def decode_in(dtype, *tensors):
+    """Right, and computed with 16 bits a number."""
+    q, k, v, keys, values = (tensor.to(dtype) for tensor in tensors)
+    weights = torch.softmax(torch.cat((keys, k[None])) @ q / len(q) ** 0.5, 0)
+    return weights @ torch.cat((values, v[None]))
+
+
 def lengths_by_stepping(prompt_length, num_outputs):
     filled, lengths = 0, []
     while len(lengths) < num_outputs:
@@ -86,7 +93,11 @@ RIGHT = {
     "21.6-1": [10, 10.0, np.int64(10), torch.tensor(10), np.array([10])],
     "21.6-2": [[2, 3], (2, 3), np.array([2, 3]), torch.tensor([2.0, 3.0])],
     "21.6-3": [lengths_by_stepping, lambda p, n: np.arange(p, p + n), lambda p, n: range(p, p + n)],
-    "21.6-4": [slot_by_counting, lambda t, table, n: [table[t // n] * n + t % n]],
+    "21.6-4": [
+        slot_by_counting,
+        lambda t, table, n: [table[t // n] * n + t % n],
+        lambda t, table, n: torch.tensor([table[t // n] * n + t % n]),
+    ],
     "21.6-5": [append_by_filling, lambda a, b, c, d: tuple(append_by_filling(a, b, c, d))],
 }
 
@@ -100,6 +111,10 @@ WRONG = {
         ([288, 288, 672], "all positions"),
         ([288, 288, 385], "entry 1 and entry 2"),
         ([1, 2, 3], "None of the entries"),
+        ([300, 300, 400], "The positions are understood. Look again at the size of one."),
+        ([300, 300, 600], "The first two are rightly equal, and the third larger."),
+        ([300, 400, 400], "The first two differ: you let the selection change the cache."),
+        ([96, 96, 96], "The pass that processes a token adds its keys and values."),
     ],
     "21.1-2": [
         (lambda n, b, h, t, d, s: n * b * h * t * d * s, "counts keys only"),
@@ -116,6 +131,7 @@ WRONG = {
         (lambda h, q, g: h, "MHA"),
         (lambda h, q, g: h // g, "size of a group"),
         (lambda h, q, g: h * g / q, "fraction of a head"),
+        (lambda h, q, g: h >> ((q // g).bit_length() - 1), "heads=3, num_kv_heads=1) gives 1"),
         (lambda h, q, g: 0, "my_kv_head(h=1, num_query_heads=2, num_kv_heads=2) gives 0"),
     ],
     "21.1-4": [
@@ -126,6 +142,9 @@ WRONG = {
          "read the ones after it"),
         (lambda n, new: key_mask_by_tensors(n, new)[:, 0], "key_mask(lengths=[1], new=1) gives"),
         (lambda n, new: key_mask_by_tensors(n, new).flip(2), "key_mask(lengths="),
+        (lambda n, new: [[[j < x if j < max(n) else j - max(n) <= min(i, 1)
+                           for j in range(max(n) + new)] for i in range(new)] for x in n],
+         "key_mask(lengths=[2, 1], new=3) gives"),
     ],
     "21.1-5": [
         (lambda q, k, v, K, V: torch.softmax(K @ q / q.numel() ** 0.5, 0) @ V, "own key and value"),
@@ -133,6 +152,9 @@ WRONG = {
         (lambda q, k, v, K, V: decode_by_hand(q, k, k, K, K), "mixes the keys"),
         (lambda q, k, v, K, V: torch.cat((V, v[None])).mean(0), "mean of the values"),
         (lambda q, k, v, K, V: v, "the real attention gives"),
+        (lambda *a: decode_in(torch.float16, *a), "half precision; compute in float32."),
+        (lambda *a: decode_in(torch.bfloat16, *a), "Right within half precision"),
+        (lambda *a: decode_in(torch.bfloat16, *a).float() * 1.1, "the real attention gives"),
     ],
     "21.1-6": [
         (0.805306368, "GB, units of 10^9"),
@@ -163,6 +185,7 @@ WRONG = {
         (lambda p, n: list(range(p, p + n + 1)), "nobody reads it"),
         (lambda p, n: list(range(p + 1, p + n + 1)), "what has been selected"),
         (lambda p, n: list(range(p + 1, p + n)), "prompt's pass is missing"),
+        (lambda p, n: [[p + i] for i in range(n)], "gives [[1]]; the engine's trace says [1]"),
         (lambda p, n: [p] * n, "cache_lengths(prompt_length=1, num_outputs=2) gives [1, 1]"),
     ],
     "21.6-4": [
@@ -170,6 +193,11 @@ WRONG = {
         (lambda t, table, n: table[t // n] + t % n, "block_id * block_size"),
         (lambda t, table, n: (table[t // n], t % n), "pair of block and place"),
         (lambda t, table, n: table[t % n] * n + t // n, "IndexError"),
+        (lambda t, table, n: table[-1] * n + t % n, "last entry of the table"),
+        (lambda t, table, n: table[t],
+         "uses the position as the index of the table"),
+        (lambda t, table, n: table[t] * n + t % n,
+         "uses the position as the index of the table"),
         (lambda t, table, n: str(table[0] * n + t), "gives '8'; the real pool has it in slot 8"),
     ],
     "21.6-5": [

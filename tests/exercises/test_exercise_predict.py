@@ -85,7 +85,31 @@ def test_every_cell_twice_changes_nothing():
         assert predict("21.6-p2", answer) == one
         run = reveal("21.6-p2", 4)
         assert reveal("21.6-p2", 4) == run
-        assert predict("21.6-p2", answer) == one and reveal("21.6-p2", 4) == run
+        shown = predict("21.6-p2", answer)
+        assert (shown.state, shown.facts) == (one.state, one.facts)
+        assert predict("21.6-p2", answer) == shown and reveal("21.6-p2", 4) == run
+
+
+def test_after_the_run_nothing_is_promised_any_more():
+    assert predict("21.6-p2", 3).lines == ("The run will show whether it is so.",)
+    reveal("21.6-p2", 4)
+    said = "The run has shown whether it is so. Your answer is unchanged."
+    assert predict("21.6-p2", 3).lines == (said,)
+    predict("21.6-p2", 4)
+    assert predict("21.6-p2", 3).lines == (said,)
+
+
+@pytest.mark.parametrize(("actual", "shown_as"), [(0, "0"), (1e300, "1e+300")])
+def test_a_run_for_which_a_mistake_has_no_value(actual, shown_as):
+    """1 / 0 is nothing, and 1e300 ** 2 is too large."""
+    predict("21.1-p4", 4)
+    shown = reveal("21.1-p4", actual)
+    assert shown.state == "other" and shown.facts[1] == ("the run gives", shown_as)
+
+
+def test_the_engine_need_not_compute_every_row_of_logits():
+    question = predict("21.1-p1", None).lines[0]
+    assert "can give a row of logits for each position" in question and "ends in" not in question
 
 
 def test_restart_and_run_all_says_the_same():

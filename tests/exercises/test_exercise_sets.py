@@ -102,6 +102,23 @@ def test_the_first_hint_does_not_hold_the_formula(exercise):
     assert not re.search(r"//|%|\*|torch|\d =", exercise.hints[0])
 
 
+INSIGHTS = {
+    "21.1-1": "processed",
+    "21.1-3": "[Nn]eighbour",
+    "21.1-4": "padding|causal|later",
+    "21.1-5": "itself|own|[Aa]ppend",
+    "21.6-1": "but the|one less",
+    "21.6-3": "selects one|counts up",
+    "21.6-5": "cat|dim=|last",
+}
+
+
+@pytest.mark.parametrize(("name", "insight"), INSIGHTS.items())
+def test_the_first_hint_leaves_the_insight_to_the_reader(name, insight):
+    first, *later = ALL[name].hints
+    assert not re.search(insight, first) and re.search(insight, " ".join(later))
+
+
 @pytest.mark.parametrize("n", [0, 4, -1, "1", None, 1.0, True])
 def test_there_is_no_fourth_hint(n):
     with pytest.raises(ValueError, match="there are hints 1, 2 and 3"):
@@ -111,12 +128,61 @@ def test_there_is_no_fourth_hint(n):
 def stub(*args): ...
 
 
+def described_stub(*args):
+    """The stub's own words."""
+    pass
+
+
 @named(FUNCTIONS)
-@pytest.mark.parametrize("answer", [None, ..., stub, lambda *a: None, lambda *a: ...])
+@pytest.mark.parametrize(
+    "answer", [None, ..., stub, described_stub, lambda *a: None, lambda *a: ...]
+)
 def test_a_stub_is_not_an_answer(exercise, answer):
     found = check(exercise.id, answer)
     assert found.state == "open" and exercise.question in found.lines
     assert f"{exercise.kind.name}({', '.join(exercise.kind.arguments)})" in found.lines[1]
+
+
+def without_a_return(*args):
+    found = [args]
+    found.reverse()
+
+
+def without_a_return_but_described(*args):
+    """Looks at its arguments."""
+    len(args)
+
+
+@named(FUNCTIONS)
+@pytest.mark.parametrize(
+    "answer",
+    [without_a_return, without_a_return_but_described, lambda *a: print(end="")],
+)
+def test_a_function_that_forgets_to_return_is_told_so(exercise, answer):
+    found = check(exercise.id, answer)
+    said = f"{exercise.kind.name} returned None on all inputs. Is a return missing?"
+    assert found.state == "wrong" and found.lines[0] == said
+
+
+def test_an_object_to_call_may_refuse_every_question():
+    class Silent:
+        def __call__(self, *args):
+            return None
+
+        def __getattr__(self, name):
+            raise RuntimeError("no attribute")
+
+    assert "Is a return missing?" in check("21.6-4", Silent()).lines[0]
+
+
+def test_a_function_of_one_constant_is_no_stub():
+    def described(*args):
+        """Has the same code as a stub, but for the constant."""
+        return 7
+
+    for answer in (lambda *a: 7, lambda *a: "none", described):
+        found = check("21.6-4", answer)
+        assert found.state == "wrong" and "gives" in found.lines[0]
 
 
 @named(VALUES)
