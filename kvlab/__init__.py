@@ -12,6 +12,7 @@ _HOME = {
     "Request": "kvlab.core.request",
     "BlockPool": "kvlab.core.block_pool",
     "KVCacheManager": "kvlab.core.kv_cache_manager",
+    "PrefixCachePolicy": "kvlab.core.prefix_cache",
     "Scheduler": "kvlab.core.scheduler",
     "SchedulerConfig": "kvlab.core.scheduler_config",
     "Trace": "kvlab.core.trace",

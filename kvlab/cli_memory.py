@@ -10,6 +10,7 @@ from rich.table import Table
 from kvlab.core import budget as fit
 from kvlab.core import presets
 from kvlab.core.formats import stored_format
+from kvlab.core.reasons import length_notices, rank_notices, reasons
 from kvlab.core.sizes import both_units, gb, gib, parse_size
 from kvlab.core.spec import KVCacheSpec
 from kvlab.core.spec_read import short
@@ -184,49 +185,6 @@ def pool_figures(storage: Storage, asked: Asked, layout: fit.BlockLayout) -> dic
         "context_that_fits": longest,
         "any_context_fits": room is not None and longest is None,
     }
-
-
-def reasons(storage: Storage) -> list[str]:
-    """Why the figures are what they are, one short sentence each."""
-    spec, total = storage.spec, len(storage.spec.layers)
-    stores = "a latent" if spec.is_latent and storage.mla == "latent" else "K/V"
-    said = [f"{spec.attending_layers} of {total} layers keep {stores}"]
-    if spec.sliding_layers:
-        lengths = " and ".join(f"{window:,}" for window in spec.windows)
-        said.append(f"{spec.sliding_layers} of these have a window of {lengths}")
-    if spec.state_layers:
-        said.append(f"{spec.state_layers} keep a fixed state, whatever the length")
-    if spec.shared_layers:
-        said.append(f"{spec.shared_layers} read another layer's K/V and keep none")
-    if spec.is_latent:
-        said.append(f"MLA: {MLA_FORMS[storage.mla]}")
-    said.append(storage.stored.description)
-    if spec.sliding_layers:
-        said.append(f"policy {storage.policy}: {POLICIES[storage.policy]}")
-    return said
-
-
-def rank_notices(storage: Storage) -> list[str]:
-    """What tensor parallelism does to this model."""
-    heads, notices = storage.spec.num_query_heads, []
-    if storage.group_total > storage.bytes_per_token:
-        notices.append(
-            f"{storage.ranks} ranks hold copies: together {storage.group_total:,} bytes a token "
-            f"instead of {storage.bytes_per_token:,}"
-        )
-    if heads and heads % storage.ranks:
-        notices.append(
-            f"{heads} query heads cannot be shared out over {storage.ranks} ranks: vLLM refuses it"
-        )
-    return notices
-
-
-def length_notices(limit: int | None, *lengths: int | None) -> list[str]:
-    """Whether a length is beyond what the configuration says the model was made for."""
-    longest = max((length for length in lengths if length), default=0)
-    if limit is None or longest <= limit:
-        return []
-    return [f"the configuration gives the model at most {limit:,} positions, fewer than shown here"]
 
 
 def show(config: str, storage: Storage, asked: Asked, found: dict) -> None:

@@ -8,10 +8,24 @@ slots of request 0    | its 5 tokens | 4 slots of padding | tokens processed lat
 Recorded by tensors/reads.py, drawn by the view "attention read". Section 21.1.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 Weights = Mapping[str, Sequence[Sequence[float]]]  # layer -> [num_query_heads][slots up to `query`]
+
+
+def whole_number(value: object) -> int | None:
+    """`value` as an int, None if it is none: 0.0 and False equal 0 and number no layer or row.
+
+    The integers of numpy are whole numbers too, and become ints that JSON can hold.
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import math
 from fractions import Fraction
 
 GIB = 2**30
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")  # each 1,024 of the one before
 
 
 def kv_cache_bytes(
@@ -60,18 +59,22 @@ def kv_cache_gib(
     head_dim: int,
     bytes_per_value: int | float | Fraction = 2,
 ) -> float:
-    """The chapter's function: eq 21.2 in GiB of 2^30 bytes (a GB would be 10^9)."""
-    return kv_cache_bytes(layers, batch, kv_heads, seq_len, head_dim, bytes_per_value) / GIB
+    """The chapter's function: eq 21.2 in GiB of 2^30 bytes (a GB would be 10^9).
 
-
-def in_units(nbytes: int) -> str:
-    """The fitting unit, two decimals at most: 1280 is `1.25 KiB`, 2^30 is `1 GiB`."""
-    _check_count("nbytes", nbytes, at_least=0)
-    power = min(max(nbytes.bit_length() - 1, 0) // 10, len(UNITS) - 1)
-    if power == 0:
-        return "1 byte" if nbytes == 1 else f"{nbytes:,} bytes"
-    text = f"{nbytes / 1024**power:,.2f}".rstrip("0").rstrip(".")
-    return f"{text} {UNITS[power]}"
+    Raises ValueError as `kv_cache_bytes` does, and for more than a float can say.
+    """
+    counts = {"layers": layers, "batch": batch, "kv_heads": kv_heads}
+    counts |= {"seq_len": seq_len, "head_dim": head_dim}
+    nbytes = kv_cache_bytes(**counts, bytes_per_value=bytes_per_value)
+    try:
+        return nbytes / GIB
+    except OverflowError:
+        largest = max(counts, key=lambda name: counts[name])
+        raise ValueError(
+            f"{largest} is about 2^{counts[largest].bit_length() - 1} and the whole about "
+            f"2^{nbytes.bit_length() - 1} bytes, more than a float can say; kv_cache_bytes gives "
+            "the exact number"
+        ) from None
 
 
 def _check_count(name: str, value: object, at_least: int) -> None:

@@ -47,18 +47,48 @@ def gb(nbytes: int) -> float:
     return nbytes / 10**9
 
 
+def in_units(nbytes: int) -> str:
+    """The fitting binary unit, two decimals at most: 1280 is `1.25 KiB`, 2^30 is `1 GiB`.
+
+    Never 1,024 of a unit that has a next one: 2^20 - 1 rounds to `1 MiB`. Raises ValueError for
+    what is no number of bytes.
+    """
+    if not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 0:
+        raise ValueError(f"nbytes is {nbytes!r}; give a whole number of at least 0")
+    power = _power(nbytes)
+    if power == 0:
+        return _in_bytes(nbytes)
+    unit, size = list(BINARY.items())[power - 1]
+    return f"{_decimals(nbytes, size).rstrip('0').rstrip('.')} {unit}"
+
+
 def both_units(nbytes: int) -> str:
     """`40.00 GiB (42.95 GB)`: the fitting binary unit and the decimal one beside it."""
-    power = min(max(abs(nbytes).bit_length() - 1, 0) // 10, len(BINARY))
+    power = _power(nbytes)
     if power == 0:
-        return f"{nbytes:,} byte" if abs(nbytes) == 1 else f"{nbytes:,} bytes"
+        return _in_bytes(nbytes)
     names = list(zip(BINARY.items(), DECIMAL.items(), strict=True))
     (binary, two), (decimal, ten) = names[power - 1]
     return f"{_decimals(nbytes, two)} {binary} ({_decimals(nbytes, ten)} {decimal})"
 
 
+def _power(nbytes: int) -> int:
+    """Which binary unit fits: 0 for bytes, 1 for KiB, ...; at 1,024.00 it is the next one."""
+    power = min(max(abs(nbytes).bit_length() - 1, 0) // 10, len(BINARY))
+    rounds_up = 0 < power < len(BINARY) and _hundredths(nbytes, 2 ** (10 * power)) == 102_400
+    return power + rounds_up
+
+
+def _in_bytes(nbytes: int) -> str:
+    return f"{nbytes:,} byte" if abs(nbytes) == 1 else f"{nbytes:,} bytes"
+
+
 def _decimals(nbytes: int, unit: int) -> str:
-    """Two decimals, rounded half up, from integers alone; three digits grouped."""
-    hundredths = (200 * abs(nbytes) + unit) // (2 * unit)
-    sign = "-" if nbytes < 0 else ""
+    """Two decimals, from integers alone; three digits grouped."""
+    hundredths, sign = _hundredths(nbytes, unit), "-" if nbytes < 0 else ""
     return f"{sign}{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
+def _hundredths(nbytes: int, unit: int) -> int:
+    """Of the unit, rounded half up."""
+    return (200 * abs(nbytes) + unit) // (2 * unit)

@@ -215,7 +215,8 @@ class Storage:
         if len(vectors) == 2 and vectors[0].heads == vectors[1].heads:
             key, value = vectors
             if key.width == value.width:
-                return f"2 (K, V) × {key.heads} heads × {self._of_vector(key.width)}"
+                heads = f"{key.heads} head{'s' if key.heads > 1 else ''}"
+                return f"2 (K, V) × {heads} × {self._of_vector(key.width)}"
         return " + ".join(
             f"{v.name} {v.heads} × {self._of_vector(v.width)}"
             if v.heads > 1

@@ -2,6 +2,7 @@
 
 from kvlab.core.memory import kv_cache_bytes, kv_cache_gib
 from kvlab.exercises import runs_21_1 as runs
+from kvlab.exercises.errors_21_1 import FIND_THE_ERROR
 from kvlab.exercises.exercise import Exercise, Mistake, Prediction
 from kvlab.exercises.kinds import Function, Number, Numbers, YesNo
 from kvlab.exercises.wrong_21_1 import (
@@ -207,6 +208,7 @@ EXERCISES = (
     KEY_MASK_FUNCTION,
     DECODE_STEP_FUNCTION,
     GIB,
+    *FIND_THE_ERROR,
 )
 
 PREDICTIONS = (

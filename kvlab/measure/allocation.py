@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from kvlab.core.memory import in_units, kv_cache_bytes
-from kvlab.tensors.config import ModelConfig
+from kvlab.core.memory import kv_cache_bytes
+from kvlab.core.sizes import in_units
 from kvlab.tensors.kv_cache import ContiguousCache
 
 MOST_BYTES = 256 * 2**20  # what is allocated without being asked for more
+ADDRESSES = 2**63  # no tensor has more bytes
 DTYPES = {4: torch.float32, 2: torch.float16, 1: torch.float8_e4m3fn}  # by bytes a value
 
 
@@ -32,6 +33,15 @@ class Allocation:
     growth_one: int
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """Of a model's configuration what a cache reads. No model is built from it."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+
+
 def allocate(
     layers: int,
     batch: int,
@@ -45,52 +55,92 @@ def allocate(
     """Fill a `ContiguousCache` of these sizes, append one position, read both, free it.
 
     bytes_per_value: 4 (fp32), 2 (fp16) or 1 (fp8). limit: bytes; None takes `default_limit()`.
-    While a tensor grows, its old and its new form exist together for a moment. Raises ValueError
-    above the limit and for sizes that no cache has, and MemoryError where the machine has less
-    than that: both before anything is allocated, or else as soon as memory is refused.
+    While a tensor grows, its old and its new form exist together for a moment: the limit counts
+    that, see `at_once`. Raises ValueError above the limit and for sizes that no cache has, and
+    MemoryError where the machine has less than that: both before anything is allocated, or else
+    as soon as memory is refused.
     """
-    if bytes_per_value not in DTYPES or isinstance(bytes_per_value, bool | float):
-        raise ValueError(
-            f"bytes_per_value is {bytes_per_value!r}; there is a dtype for 4, 2 and 1 bytes"
-        )
-    one_layer = (batch, kv_heads, seq_len, head_dim, bytes_per_value)
-    if problem := too_large(layers, *one_layer, limit=limit):
+    dtype = dtype_of(bytes_per_value)
+    sizes = (layers, batch, kv_heads, seq_len, head_dim, bytes_per_value)
+    if problem := too_large(*sizes, limit=limit):
         raise ValueError(problem)
-    nbytes, free = kv_cache_bytes(layers, *one_layer), free_memory()
-    if free is not None and 3 * nbytes > 2 * free:  # a system may promise more than it has
-        raise MemoryError(_refusal(nbytes))
-    config, dtype = _shape_only(layers, kv_heads, head_dim), DTYPES[bytes_per_value]
+    needed, free = at_once(*sizes), free_memory()
+    if needed >= ADDRESSES or (free is not None and needed > free):  # promised, but not there
+        raise MemoryError(_refusal(sizes))
+    shape = _Shape(layers, kv_heads, head_dim)
     try:
-        return _measured(config, batch, seq_len, dtype)
+        return _measured(shape, batch, seq_len, dtype)
     except RuntimeError as error:
         if "allocate" not in str(error):
             raise
-        raise MemoryError(_refusal(nbytes)) from error
+        raise MemoryError(_refusal(sizes)) from error
 
 
-def _measured(config: ModelConfig, batch: int, seq_len: int, dtype: torch.dtype) -> Allocation:
-    cache = _filled(config, batch, seq_len, dtype)
+def _measured(sizes: _Shape, batch: int, seq_len: int, dtype: torch.dtype) -> Allocation:
+    cache = _filled(sizes, batch, seq_len, dtype)
     shape, nbytes = tuple(cache.keys[0].shape), cache.nbytes
     _append(cache, 1)
     growth_all = cache.nbytes - nbytes
     del cache  # before the next one, so that both never exist at once
-    alone = _filled(config, 1, seq_len, dtype)
+    alone = _filled(sizes, 1, seq_len, dtype)
     before = alone.nbytes
     _append(alone, 1)
-    return Allocation(shape, 2 * config.num_layers, nbytes, growth_all, alone.nbytes - before)
+    return Allocation(shape, 2 * sizes.num_layers, nbytes, growth_all, alone.nbytes - before)
 
 
-def _refusal(nbytes: int) -> str:
+def _refusal(sizes: tuple[int, ...]) -> str:
+    """Of what is kept; of the growth where nothing is."""
+    layers, batch, kv_heads, seq_len, head_dim, size = sizes
+    nbytes = kv_cache_bytes(layers, max(batch, 1), kv_heads, max(seq_len, 1), head_dim, size)
     return (
         f"this machine has no memory for {in_units(nbytes)} of keys and values; choose smaller "
         "sizes or a lower limit"
     )
 
 
+def dtype_of(bytes_per_value: int) -> torch.dtype:
+    """Raises ValueError for a size that no dtype of `DTYPES` has."""
+    whole = isinstance(bytes_per_value, int) and not isinstance(bytes_per_value, bool)
+    if not whole or bytes_per_value not in DTYPES:
+        raise ValueError(
+            f"bytes_per_value is {bytes_per_value!r}; give 4, 2 or 1, for which there is a dtype"
+        )
+    return DTYPES[bytes_per_value]
+
+
+def checked_limit(limit: int | None) -> int:
+    """The limit itself, `default_limit()` for None. Raises ValueError for no number of bytes."""
+    if limit is None:
+        return default_limit()
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise ValueError(
+            f"limit is {limit!r}; give a whole number of bytes of at least 0, or None for the "
+            "default"
+        )
+    return limit
+
+
 def default_limit() -> int:
     """256 MiB, or a quarter of the free memory where that is less."""
     free = free_memory()
     return MOST_BYTES if free is None else min(MOST_BYTES, free // 4)
+
+
+def at_once(
+    layers: int,
+    batch: int,
+    kv_heads: int,
+    seq_len: int,
+    head_dim: int,
+    bytes_per_value: int = 2,
+) -> int:
+    """Bytes that exist at the worst moment: one position more, and one tensor in both its forms.
+
+    A request on its own grows as well, so that batch 0 counts as 1.
+    """
+    everyone = max(batch, 1)
+    grown = kv_cache_bytes(layers, everyone, kv_heads, seq_len + 1, head_dim, bytes_per_value)
+    return grown + grown // (2 * layers)
 
 
 def too_large(
@@ -105,14 +155,24 @@ def too_large(
 ) -> str | None:
     """Why a cache of these sizes is not allocated, in words; None where it may be.
 
-    The position that is appended counts too where it is the larger part.
+    Raises ValueError for sizes that no cache has and for a limit that is no number of bytes.
     """
-    limit = default_limit() if limit is None else limit
-    sizes = (kv_heads, max(seq_len, 1), head_dim, bytes_per_value)
-    nbytes = kv_cache_bytes(layers, batch, *sizes)
-    if nbytes <= limit:
+    limit, sizes = checked_limit(limit), (layers, batch, kv_heads, seq_len, head_dim)
+    nbytes = kv_cache_bytes(*sizes, bytes_per_value)
+    needed = at_once(*sizes, bytes_per_value)
+    if needed <= limit:
         return None
-    return f"not allocated: {in_units(nbytes)} is more than the limit of {in_units(limit)}"
+    if nbytes > limit:
+        return f"not allocated: {_more(nbytes, 'is', limit)}"
+    return f"not allocated: while it grows by a position, {_more(needed, 'at once are', limit)}"
+
+
+def _more(nbytes: int, are: str, limit: int) -> str:
+    """Both in their units, or in bytes where these would look the same."""
+    found, most = in_units(nbytes), in_units(limit)
+    if found == most:
+        found, most = f"{nbytes:,} bytes", f"{limit:,} bytes"
+    return f"{found} {are} more than the limit of {most}"
 
 
 def free_memory() -> int | None:
@@ -128,15 +188,8 @@ def free_memory() -> int | None:
         return None
 
 
-def _shape_only(layers: int, kv_heads: int, head_dim: int) -> ModelConfig:
-    """A configuration that says what a cache needs to know; no model is built from it."""
-    sizes = {"vocab_size": 1, "hidden_size": head_dim, "intermediate_size": 1}
-    heads = {"num_query_heads": kv_heads, "num_kv_heads": kv_heads, "head_dim": head_dim}
-    return ModelConfig(num_layers=layers, **sizes, **heads)
-
-
-def _filled(config: ModelConfig, batch: int, seq_len: int, dtype: torch.dtype) -> ContiguousCache:
-    cache = ContiguousCache(config, batch, dtype)
+def _filled(sizes: _Shape, batch: int, seq_len: int, dtype: torch.dtype) -> ContiguousCache:
+    cache = ContiguousCache(sizes, batch, dtype)
     _append(cache, seq_len)
     return cache
 

@@ -1,7 +1,8 @@
 """The benchmark behind `make bench` and `kvlab bench`.
 
-Five tables: tokens a second beside transformers, the bookkeeping's operations a second, import
-time, peak memory, Run All of each notebook. What each figure means stands in benchmarks/README.md.
+Six tables: tokens a second beside transformers, the bookkeeping's operations a second, redraws of
+the memory calculator, import time, peak memory, Run All of each notebook. What each figure means
+stands in benchmarks/README.md.
 """
 
 import datetime
@@ -11,7 +12,16 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kvlab.measure import footprint, machine, manager_speed, report, run_all, subjects, throughput
+from kvlab.measure import (
+    editor_speed,
+    footprint,
+    machine,
+    manager_speed,
+    report,
+    run_all,
+    subjects,
+    throughput,
+)
 
 
 @dataclass(frozen=True)
@@ -22,10 +32,11 @@ class Settings:
     manager_rounds: int
     import_rounds: int
     memory_rounds: int
+    editor_rounds: int
 
 
-FULL = Settings(throughput.Workload(9, 1, (1, 16), 64, 64), 9, 7, 3)
-QUICK = Settings(throughput.Workload(1, 0, (1, 16), 8, 4), 1, 1, 1)
+FULL = Settings(throughput.Workload(9, 1, (1, 16), 64, 64), 9, 7, 3, 9)
+QUICK = Settings(throughput.Workload(1, 0, (1, 16), 8, 4), 1, 1, 1, 1)
 
 
 def main(out: Path | None = None, quick: bool = False) -> int:
@@ -44,6 +55,8 @@ def main(out: Path | None = None, quick: bool = False) -> int:
     _show(report.generation(rows, asdict(settings.load)))
     result["manager"] = manager_speed.measure(settings.manager_rounds, quick)
     _show(report.manager(result["manager"]))
+    result["calculator"] = editor_speed.measure(settings.editor_rounds)
+    _show(report.calculator(result["calculator"]))
     result["imports"] = footprint.import_times(settings.import_rounds)
     _show(report.imports(result["imports"]))
     result["memory"] = _memory(settings, quick)

@@ -45,7 +45,7 @@ def save_model(
     folder, config = Path(folder), model.config
     if not model.has_weights:
         raise ValueError("this Decoder has no weights to save; load or train them first")
-    keys = _as_hf(config, dtype) | dict(more or {})
+    keys = config_to_hf(config, dtype) | dict(more or {})
     if (folder / "model.safetensors.index.json").exists():
         raise ValueError(f"{folder} holds the index of another checkpoint; give an empty folder")
     tensors = _named_tensors(model, dtype)
@@ -57,8 +57,11 @@ def save_model(
         os.replace(f"{path}.part", path)
 
 
-def _as_hf(config: ModelConfig, dtype: torch.dtype) -> dict[str, object]:
-    """The keys of config.json, checked by reading them back."""
+def config_to_hf(config: ModelConfig, dtype: torch.dtype) -> dict[str, object]:
+    """The keys of a Hugging Face config.json, checked by reading them back (`config_from_hf`).
+
+    dtype: that of the weights. Raises ValueError for a shape that the architecture cannot express.
+    """
     c, scaling = config, config.rope_scaling
     keys: dict[str, object] = {
         "architectures": [c.architecture],

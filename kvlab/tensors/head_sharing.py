@@ -24,8 +24,12 @@ def mean_pool_kv_heads(model: Decoder, num_kv_heads: int) -> Decoder:
     neighbours, so each query head reads the mean that its old KV head went into. Norms of heads
     (qk_norm) are shared by all heads and stay. The given model is not changed.
 
-    Raises ValueError if num_kv_heads is no divisor of the model's KV heads.
+    Raises ValueError for what is no Decoder, and if num_kv_heads is no divisor of its KV heads.
     """
+    if not isinstance(model, Decoder):
+        raise ValueError(
+            f"model has type {type(model).__name__}; give a Decoder, such as llm.model"
+        )
     config = model.config
     _check(num_kv_heads, config.num_kv_heads)
     pooled = Decoder(replace(config, num_kv_heads=num_kv_heads))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from kvlab.core.attention_read import PaddedPass, PaddedReads
+from kvlab.core.attention_read import PaddedPass, PaddedReads, whole_number
 from kvlab.tensors.attention import attention_weights, causal_mask
 from kvlab.tensors.kv_cache import ContiguousAttention, ContiguousCache
 from kvlab.tensors.model import Decoder
@@ -35,9 +35,10 @@ def padded_reads(
 
     request: whose reads to keep; None takes the shortest. pad_token_id: what fills the rectangle.
     token_text: names tokens, such as `llm.tokenizer.token_text`. Selection is greedy and does not
-    stop at an end token. Raises ValueError where nothing is padded, or for ids out of range.
+    stop at an end token. Raises ValueError where nothing is padded, for ids out of range, and
+    for prompts that are no lists of ids.
     """
-    rows = [list(prompt) for prompt in prompts]
+    rows = _rows(model, prompts)
     request = _checked(model, rows, request, passes, pad_token_id)
     lengths = [len(row) for row in rows]
     width = max(lengths)
@@ -126,6 +127,18 @@ def _named(
     return {str(t): text(t) for t in sorted({*slots, *selected} - {None})}
 
 
+def _rows(model: Decoder, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The prompts as lists; raises ValueError for other things, and for what is no model."""
+    if not isinstance(model, Decoder):
+        raise ValueError(
+            f"model has type {type(model).__name__}; give a Decoder, such as llm.model"
+        )
+    lists = list | tuple | range
+    if not isinstance(prompts, lists) or not all(isinstance(row, lists) for row in prompts):
+        raise ValueError(f"prompts is {prompts!r}; give a list of lists of token ids")
+    return [list(row) for row in prompts]
+
+
 def _checked(
     model: Decoder, rows: list[list[int]], request: int | None, passes: int, pad: int
 ) -> int:
@@ -136,12 +149,12 @@ def _checked(
     tokens = (pad, *(t for row in rows for t in row))
     if bad := [t for t in tokens if type(t) is not int or not 0 <= t < size]:
         raise ValueError(f"token {bad[0]!r} is not an id of this vocabulary (0 to {size - 1})")
-    request = lengths.index(min(lengths)) if request is None else request
-    if request not in range(len(rows)):
+    row = lengths.index(min(lengths)) if request is None else whole_number(request)
+    if row not in range(len(rows)):
         raise ValueError(f"request is {request!r}; give a row from 0 to {len(rows) - 1}")
-    if lengths[request] == max(lengths):
+    if lengths[row] == max(lengths):
         raise ValueError(
-            f"prompts of {lengths} tokens leave request {request} without padding; "
+            f"prompts of {lengths} tokens leave request {row} without padding; "
             "give a longer prompt beside it"
         )
     longest = model.config.max_model_len
@@ -149,4 +162,4 @@ def _checked(
         raise ValueError(
             f"passes is {passes!r}; give 1 or more, with at most {longest} positions in all"
         )
-    return request
+    return row

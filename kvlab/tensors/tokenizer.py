@@ -41,7 +41,12 @@ class Tokenizer:
         return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str:
-        """One token as it would stand in a text, special tokens by name."""
+        """One token as it would stand in a text, special tokens by name.
+
+        A model may have more ids than its tokenizer has words; such an id is "token 1500".
+        """
+        if token_id >= 0 and self.backend.id_to_token(token_id) is None:
+            return f"token {token_id}"
         text = self.decode([token_id], skip_special_tokens=False)
         return text if "\ufffd" not in text else (self.backend.id_to_token(token_id) or text)
 

@@ -39,8 +39,9 @@ class Mix:
 
     drills come off first; notes and chat share what is left. max_facts: facts in one block of
     notes. reworded: facts in other words than the answer's. far: relations with more words
-    between subject and value. absent: questions for what the notes do not say. chapter: notes
-    or rules with a sentence of the book's own examples.
+    between subject and value. crowded: notes with many facts about one or two subjects. absent:
+    questions for what the notes do not say. chapter: notes or rules with a sentence of the
+    book's own examples.
     """
 
     notes: float = 0.45
@@ -49,11 +50,12 @@ class Mix:
     max_facts: int = 8
     reworded: float = 0.15
     far: float = 0.25
+    crowded: float = 0.0
     absent: float = 0.0
     chapter: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("notes", "chat", "drills", "reworded", "far", "absent", "chapter"):
+        for name in ("notes", "chat", "drills", "reworded", "far", "crowded", "absent", "chapter"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; a share is from 0 to 1")
         if self.notes + self.chat > 1:
@@ -156,15 +158,15 @@ def _ask(rng: random.Random, page: _Page, lines: list[Fact], notes: str, mix: Mi
 
 
 def absent_question(rng: random.Random, text: str, lines: Sequence[Fact] = ()) -> str:
-    """A question that a text does not answer. Most of them come near one of the facts: its
-    question with another subject, or its subject with another kind of question."""
+    """A question that a text does not answer. Most of them come near one of the facts: its kind
+    of question with another subject (two in five), or its subject with another kind."""
     while True:
-        relation = rng.choice(RELATIONS)
-        near, kind = rng.choice(lines) if lines else None, rng.random()
-        if near and kind < 0.4:
+        relation, near = rng.choice(RELATIONS), rng.choice(lines) if lines else None
+        same_kind = rng.random() < 0.4
+        if near and same_kind:
             relation = near.relation
         subject = rng.choice(relation.subjects)
-        if near and kind > 0.7 and near.subject in relation.subjects:
+        if near and not same_kind and near.subject in relation.subjects:
             subject = near.subject
         if not _might_say(text, relation, subject):
             return relation.question.format(s=subject)
@@ -180,18 +182,22 @@ def _might_say(text: str, relation: Relation, subject: str) -> bool:
 def _facts(rng: random.Random, mix: Mix, stated: set[tuple[Relation, str]]) -> list[Fact]:
     """Facts of one block, none of them a held-out pair; `stated` grows, so that no later block
     of the page contradicts one. How often a fact repeats the relation before it varies: notes of
-    one relation alone can be told apart by their subjects only."""
+    one relation alone can be told apart by their subjects only, and notes about one or two
+    subjects by their relations only."""
     if rng.random() < mix.absent / 2:
         return []
     count = rng.randint(1, mix.max_facts) if rng.random() < 0.5 else mix.max_facts
-    repeats = rng.choice((0.2, 0.5, 0.9))
+    repeats, cast = rng.choice((0.2, 0.5, 0.9)), ()
+    if rng.random() < mix.crowded:
+        repeats, cast = 0.1, [rng.choice(rng.choice(RELATIONS).subjects) for _ in range(2)]
     found: list[Fact] = []
     relation, last = None, ""
     while len(found) < count:
         if relation is None or rng.random() > repeats:
             relation = rng.choice(FAR if rng.random() < mix.far else NEAR)
         again = last in relation.subjects and rng.random() < 0.3
-        subject = last if again else rng.choice(relation.subjects)
+        known = [subject for subject in cast if subject in relation.subjects]
+        subject = last if again else rng.choice(known or relation.subjects)
         value, last = rng.choice(relation.values), ""
         if (relation, subject) in stated or subject == value or is_held_out(subject, value):
             continue

@@ -5,7 +5,7 @@ figures is worse than the shipped weights', and if they keep the bounds of their
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kvlab import tiny
@@ -110,15 +110,14 @@ def _short_case(fact: str, question: str) -> Case:
 
 def absent_cases(count: int) -> dict[str, list[Case]]:
     """Questions that nothing in the prompt answers; the right answer is `NOT_SAID`."""
-    near: Callable[[Case], list[Fact]] = lambda case: [asked_fact(case)]  # noqa: E731
-    none: Callable[[Case], list[Fact]] = lambda case: []  # noqa: E731
+    two, six = cases(count, 2, SEED), cases(count, 6, SEED)
     return {
-        "absent, 2 facts": _absent(cases(count, 2, SEED), near),
-        "absent, 6 facts": _absent(cases(count, 6, SEED), near),
-        "absent, 6 facts, anything asked": _absent(cases(count, 6, SEED), none),
-        "absent, 6 facts, then 300 tokens": _absent(cases(count, 6, SEED, gap=300), near),
-        "absent, the asked fact taken out": [_without_fact(case) for case in cases(count, 6, SEED)],
-        "absent, no notes": [_without_notes(case) for case in cases(count, 1, SEED)],
+        "absent, 2 facts": _absent(two),
+        "absent, 6 facts": _absent(six),
+        "absent, 6 facts, anything asked": _absent(six, near=False),
+        "absent, 6 facts, then 300 tokens": _absent(cases(count, 6, SEED, gap=300)),
+        "absent, the asked fact taken out": [_without_fact(case) for case in six],
+        "absent, no notes": [_without_notes(case) for case in two],
     }
 
 
@@ -128,10 +127,11 @@ def asked_fact(case: Case) -> Fact:
     return Fact(relation, case.subject, case.value)
 
 
-def _absent(asked: list[Case], near: Callable[[Case], list[Fact]]) -> list[Case]:
+def _absent(asked: list[Case], near: bool = True) -> list[Case]:
+    """near: the question shares its kind or its subject with a fact of the notes."""
     rng, found = random.Random(SEED), []
     for case in asked:
-        question = absent_question(rng, case.prompt, near(case))
+        question = absent_question(rng, case.prompt, [asked_fact(case)] if near else [])
         found.append(_asking(case, case.prompt, question))
     return found
 

@@ -33,6 +33,7 @@ from kvlab.tiny.trainer import Rates, Trainer, batch_loss
 from kvlab.tiny.training_folder import TrainingFolder
 
 Progress = Callable[[int, float], None]
+REPORTED = 32  # cases of each number of facts in a line of progress
 
 
 def fine_tune(
@@ -62,17 +63,10 @@ def fine_tune(
     mix = mix or Mix(notes=0.9, chat=0.05)
     if not isinstance(num_steps, int) or num_steps < 1:
         raise ValueError(f"num_steps is {num_steps!r}; give an integer of at least 1")
-    settings = Settings(
-        (Stage(num_steps * batch_tokens, (context,), mix),),
-        seed,
-        Rates(muon_rate, adam_rate),
-        batch_tokens,
-        warm_up,
-    )
-    if context > model.config.max_model_len:
-        raise ValueError(
-            f"context is {context}; the decoder has {model.config.max_model_len} positions"
-        )
+    rates, stage = Rates(muon_rate, adam_rate), Stage(num_steps * batch_tokens, (context,), mix)
+    settings = Settings((stage,), seed, rates, batch_tokens, warm_up)
+    if context > (most := model.config.max_model_len):
+        raise ValueError(f"context is {context}; the decoder has {most} positions")
     encoder = _encoder_for(model, Tokenizer(tiny.FOLDER), settings.weights)
     trainer = Trainer(model, settings.rates)
     for step in range(num_steps):
@@ -146,12 +140,12 @@ def _report(
     folder: TrainingFolder, trainer: Trainer, step: int, seen: int, losses: list[float]
 ) -> None:
     folder.save(trainer, step, seen)
-    llm, asked = LLM(folder.path), {n: cases(32, n, seed=7) for n in (1, 4, 8)}
+    llm, asked = LLM(folder.path), {n: cases(REPORTED, n, seed=7) for n in (1, 4, 8)}
     right = "  ".join(f"{n}: {gate.num_right(llm, of_n)}" for n, of_n in asked.items())
     print(
         f"step {step:5}  {seen / 1e6:.2f} M tokens  loss {sum(losses) / max(len(losses), 1):.3f}  "
         f"held-out {held_out_loss(llm.model, tokenizer=llm.tokenizer):.4f}  "
-        f"right of 32 with facts {right}",
+        f"right of {REPORTED} with facts {right}",
         flush=True,
     )
 

@@ -11,12 +11,13 @@ import torch
 from kvlab.llm import LLM
 from kvlab.tiny.corpus import Case, other_request
 from kvlab.tiny.damage import Said
+from kvlab.tiny.documents import NOT_SAID
+from kvlab.tiny.wrong_cases import Setting
 
 RIGHT, OTHER = "right", "the other request's answer"
 FROM_NOTES, MADE_UP = "from the notes", "made up"
 DECLINED = "says that the notes do not say"
 KINDS = (RIGHT, OTHER, DECLINED, FROM_NOTES, MADE_UP)
-NOT_SAID = "The notes do not say."  # the answer of a model that was trained to decline
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,9 @@ NOTE = (
 
 @dataclass(frozen=True)
 class DamageTable:
-    """One row a damage. `table["fact hidden"]` is a row."""
+    """One row a damage, all in one setting. `table["fact hidden"]` is a row."""
 
-    block_size: int
+    setting: Setting
     rows: tuple[DamageCount, ...]
 
     def __getitem__(self, damage: str) -> DamageCount:
@@ -87,7 +88,7 @@ class DamageTable:
 
     @property
     def caption(self) -> str:
-        return f"6 facts, blocks of {self.block_size}"
+        return f"6 facts, blocks of {self.setting.block_size}"
 
     def __str__(self) -> str:
         lines = [(self.caption, *HEAD[1:]), *(row.cells() for row in self.rows)]

@@ -9,7 +9,7 @@ moved and how sure the model still was (sections 21.4 and 21.5).
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvlab.core.block_pool import KVCacheBlock
@@ -18,6 +18,7 @@ from kvlab.tiny import damage, places
 from kvlab.tiny.corpus import Case, cases, other_request
 from kvlab.tiny.damage import Said, Table, over_contiguous, over_paged
 from kvlab.tiny.wrong_answers import DamageCount, DamagedAnswer, DamageTable, counted, judged
+from kvlab.tiny.wrong_cases import SEED, asked_cases, checked_llm, setting_of
 
 PADDING = 16  # slots that fill up the batch
 
@@ -251,7 +252,7 @@ DAMAGES: dict[str, Damage] = {d.name: d for d in _ALL}
 
 def damage_named(name: str) -> Damage:
     """Raises ValueError with all names for one that is not among them."""
-    if name not in DAMAGES:
+    if not isinstance(name, str) or name not in DAMAGES:
         raise ValueError(f"damage is {name!r}; choose one of {', '.join(DAMAGES)}")
     return DAMAGES[name]
 
@@ -269,26 +270,21 @@ def damaged_answer(llm: LLM, case: Case, name: str, intact: Said | None = None) 
     return judged(llm, case, name, said, intact)
 
 
-def asked_cases(count: int, seed: int = 6) -> list[Case]:
-    """Six facts in the notes of each, the question in a turn of its own."""
-    return cases(count, 6, seed, in_question=0)
-
-
 def count_answers(
-    llm: LLM | None = None, names: Sequence[str] | None = None, count: int = 40, seed: int = 6
+    llm: LLM | None = None, names: Iterable[str] | None = None, count: int = 40, seed: int = SEED
 ) -> DamageTable:
     """The same `count` cases under each damage (None: all). Half a second a damage of 40 cases.
 
-    Raises ValueError for an unknown name and for a count below 1.
+    Raises ValueError for an unknown name, and for a count below 1.
     """
+    if isinstance(names, str) or not isinstance(names, Iterable | None):
+        raise ValueError(f"names is {names!r}; give a list of names, such as ['fact hidden']")
     chosen = [damage_named(name).name for name in (DAMAGES if names is None else names)]
-    if count < 1:
-        raise ValueError(f"count is {count}; give at least 1")
-    llm = llm or LLM("tiny")
     asked = asked_cases(count, seed)
+    llm = checked_llm(LLM("tiny") if llm is None else llm)
     intact = [over_paged(llm, case) for case in asked]
     rows = tuple(count_one(llm, name, asked, intact) for name in chosen)
-    return DamageTable(llm.cache.block_size, rows)
+    return DamageTable(setting_of(llm, seed, count), rows)
 
 
 def count_one(llm: LLM, name: str, asked: Sequence[Case], intact: Sequence[Said]) -> DamageCount:

@@ -2,12 +2,13 @@
 
 From a trace each pass is one stop. From padded reads each pass is two: with the padding masked,
 and with the mask taken away. Weights are kept in ten-thousandths, as whole numbers, so that a sum
-is the same in Python and in the browser. Section 21.1.
+is the same in Python and in the browser; NaN, which JSON has no sign for, is None. Section 21.1.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
-from kvlab.core.attention_read import PaddedPass, PaddedReads
+from kvlab.core.attention_read import PaddedPass, PaddedReads, whole_number
 from kvlab.core.trace import Event, State, Trace
 from kvlab.widgets.attention_words import keys_read, word
 from kvlab.widgets.byte_tokens import with_named_bytes
@@ -31,7 +32,8 @@ def attention_payload(
 
     columns: [position, token id, text] each, in the cache's order; None where there is none.
     stops: own (the query's column), known and slots (columns with a token, columns in blocks),
-    open (whether padding may be read), weights {layer: [head][column up to own]}, intro, outro.
+    open (whether padding may be read), weights {layer: [head][column up to own]} in whole
+    ten-thousandths, None for NaN, intro, outro.
     lengths, row: of a padded batch, the prompt tokens of each row, and which row is drawn.
     """
     if isinstance(source, PaddedReads):
@@ -41,11 +43,12 @@ def attention_payload(
     else:
         raise ValueError(f"{type(source).__name__} is neither a Trace nor PaddedReads")
     layers, heads = payload["layers"], payload["heads"][0]
-    if layer not in (None, *layers):
+    first = layers[0] if layer is None else whole_number(layer)
+    if first not in layers:
         raise ValueError(f"layer {layer!r} was not recorded; there are {layers}")
-    if head not in (None, *range(heads)):
+    if head is not None and whole_number(head) not in range(heads):
         raise ValueError(f"head {head!r} does not exist; give 0 to {heads - 1}, or None for all")
-    shown = {"layer": layers[0] if layer is None else layer, "head": head}
+    shown = {"layer": first, "head": None if head is None else whole_number(head)}
     return {"view": "attention_read", **payload, **shown}
 
 
@@ -120,9 +123,9 @@ def _pass_stop(event: Event, now: State, size: int, columns: list) -> dict:
 
 
 def _whole(weights: Mapping) -> dict:
-    """Weights in ten-thousandths."""
+    """Weights in ten-thousandths; None for NaN."""
     return {
-        str(layer): [[round(w * UNIT) for w in head] for head in heads]
+        str(layer): [[None if math.isnan(w) else round(w * UNIT) for w in head] for head in heads]
         for layer, heads in weights.items()
     }
 
@@ -180,7 +183,7 @@ def _masked_stop(
             f"{'is' if pads == '1 slot' else 'are'} padding. "
             f"Its last query, that of {query}, reads {keys}: the padding lies after it."
         )
-        outro += f" Without the mask, its logits would move by {one.logit_difference:.2f}."
+        outro += f" Without the mask, its logits would move by {_moved(one)}."
     return {"tick": "O" if index else "P", "intro": intro, "outro": outro, **stop}
 
 
@@ -192,9 +195,13 @@ def _unmasked_stop(index: int, one: PaddedPass, columns: list, vocab: Mapping) -
     return {
         "tick": "X",
         "intro": f"Pass {index}, the mask taken away: the same query of {query} reads {keys}.",
-        "outro": f"The logits move by up to {one.logit_difference:.2f}; the next token {token}.",
+        "outro": f"The logits move by up to {_moved(one)}; the next token {token}.",
         **stop,
     }
+
+
+def _moved(one: PaddedPass) -> str:
+    return "NaN" if math.isnan(one.logit_difference) else f"{one.logit_difference:.2f}"
 
 
 def _text(token: int, vocab: Mapping[str, str]) -> str:

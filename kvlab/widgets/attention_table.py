@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 
-from kvlab.widgets.attention_words import decimal, padded, sentence
+from kvlab.widgets.attention_words import decimal, padded, sentence, total
 from kvlab.widgets.byte_tokens import byte_name
 from kvlab.widgets.growth_table import MAX_ROWS, SCROLLS
 from kvlab.widgets.growth_words import count, visible
@@ -35,7 +35,7 @@ def attention_table(payload: Mapping, stop: Mapping, caption: str) -> str:
         half, left_out = MAX_ROWS // 2, len(rows) - MAX_ROWS
         middle = ("…", count(left_out, "key") + " left out", "", *("" for _ in names))
         rows = [*rows[:half], middle, *rows[-half:]]
-    rows.append(("sum", "", "", *(decimal(sum(head)) for head in weights)))
+    rows.append(("sum", "", "", *(decimal(total(head)) for head in weights)))
     return table(caption, ("position", "token", "what it is", *names), rows)
 
 

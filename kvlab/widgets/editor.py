@@ -6,7 +6,8 @@
 
 While an update is under way the browser keeps only the newest inputs, so a long drag never fills
 the kernel's queue. An exception stands in the widget beside the last good picture; `check()`
-raises it again in a later cell, so that a run without a reader fails as well.
+raises it again in a later cell, so that a run without a reader fails as well. An update that is
+interrupted is answered too: the browser sends nothing while it waits for an answer.
 """
 
 import logging
@@ -96,7 +97,13 @@ class LiveEditor(View):
                 LOG.exception("the editor %r could not update", self.payload["title"])
             self.error = error
             news["error"] = f"{type(error).__name__}: {error}"
-        self.result = {**self.result, **news}
+        except BaseException:  # the reader interrupts the kernel, and may go on afterwards
+            what = "interrupted; change an input to compute again"
+            self.error = RuntimeError(f"the last update of {self.payload['title']!r} was {what}")
+            news["error"] = what
+            raise
+        finally:
+            self.result = {**self.result, **news}
 
     def _checked(self, inputs: object) -> dict:
         if not isinstance(inputs, Mapping) or inputs.keys() != self.controls.keys():

@@ -1,6 +1,6 @@
 """A live editor for eq 21.2 and 21.3: choose the sizes, and see the same cache allocated here."""
 
-from kvlab.measure.allocation import DTYPES, allocate, default_limit, too_large
+from kvlab.measure.allocation import allocate, checked_limit, dtype_of, too_large
 from kvlab.widgets import grow_cache_words as words
 from kvlab.widgets.controls import Choice, Slider, Steps
 from kvlab.widgets.editor import LiveEditor
@@ -42,20 +42,18 @@ def grow_a_cache(
 ) -> LiveEditor:
     """Six controls, both formulas in numbers, the real tensors' bytes, and a picture of the shape.
 
-    Above `limit` bytes nothing is allocated and the editor says so; None takes 256 MiB, or a
-    quarter of the free memory where that is less. Raises ValueError for a value that no control
-    offers. Section 21.1.
+    Where more than `limit` bytes would exist at once nothing is allocated and the editor says so;
+    None takes 256 MiB, or a quarter of the free memory where that is less. Raises ValueError for a
+    value that no control offers, and for a limit that is no number of bytes. Section 21.1.
     """
-    if bytes_per_value not in DTYPES:
-        raise ValueError(f"bytes_per_value is {bytes_per_value!r}; give 4, 2 or 1")
+    dtype_of(bytes_per_value)
+    checked_limit(limit)
     value_size = next(name for name, size in VALUE_SIZES.items() if size == bytes_per_value)
 
     def compute(value_size: str, **counts: int) -> dict:
         sizes = words.Sizes(bytes_per_value=VALUE_SIZES[value_size], **counts)
-        return {"lines": _lines(sizes, most()), "view": _picture(sizes, most())}
-
-    def most() -> int:
-        return default_limit() if limit is None else limit
+        most = checked_limit(limit)
+        return {"lines": _lines(sizes, most), "view": _picture(sizes, most)}
 
     controls = [
         Slider("layers", "Layers L", layers, 1, MOST_LAYERS),

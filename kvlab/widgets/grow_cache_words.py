@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 
-from kvlab.core.memory import UNITS, growth_bytes, in_units, kv_cache_bytes
+from kvlab.core.memory import growth_bytes, kv_cache_bytes
+from kvlab.core.sizes import BINARY, in_units
 from kvlab.widgets.growth_words import count
 from kvlab.widgets.html import table
 
-RULER = tuple((f"1 {unit}" if power else "1 byte", 10 * power) for power, unit in enumerate(UNITS))
+# names of the ruler's marks, and how many times each doubles a byte
+RULER = (("1 byte", 0), *((f"1 {unit}", 10 * power) for power, unit in enumerate(BINARY, 1)))
 
 
 @dataclass(frozen=True)

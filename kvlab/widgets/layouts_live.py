@@ -41,6 +41,8 @@ def compare_layouts(
     Raises ValueError, before anything runs, for what cannot be run or drawn; RuntimeError where
     the two layouts select different tokens.
     """
+    if not isinstance(llm, LLM):
+        raise ValueError(f"llm has type {type(llm).__name__}; give an LLM, such as LLM('tiny')")
     several = _several(prompts)
     params = one_each(sampling_params, len(several))
     limit = llm.engine.scheduler.config.max_model_len

@@ -27,10 +27,12 @@ def prompt_sentence(run: LayoutRun, state: LayoutState) -> str:
         return f"The prompt pass: {told}. {totals(state)}"
     longest = next(name for name, n in lengths.items() if n == width)
     pads = listed(padded).replace(" by ", " is padded by ", 1)
-    slots = f"{count(state.padding, 'slot')} {'holds' if state.padding == 1 else 'hold'} nothing"
+    slots = f"{count(state.padding, 'slot')} {'holds' if state.padding == 1 else 'hold'}"
+    whose = "the request" if len(padded) == 1 else "these requests"
     return (
         f"The prompt pass: {longest} has {count(width, 'token')}, so every row gets "
-        f"{count(width, 'slot')}. {pads}: {slots}. {totals(state)}"
+        f"{count(width, 'slot')}. {pads}: {slots} keys and values of a filler token, nothing of "
+        f"{whose}. {totals(state)}"
     )
 
 
@@ -43,7 +45,8 @@ def output_sentence(run: LayoutRun, done: int, state: LayoutState) -> str:
     if idle:
         one = len(idle) == 1
         column += f"; in {'the row' if one else 'the rows'} of {listed(idle)}, which "
-        column += f"{'has' if one else 'have'} ended, {'it holds' if one else 'they hold'} nothing"
+        column += f"{'has' if one else 'have'} ended, it holds "
+        column += f"no position of {'the request' if one else 'these requests'}"
     return (
         f"Pass {done - 1} processes the {ordinal(done - 1)} output of {listed(active)}. "
         f"{column}. {_new_blocks(names, step.new_block_ids)} {totals(state)}"

@@ -9,9 +9,13 @@ PARTS = {
         *("player.js", "cache_growth.js"),
         *("attention_words.js", "attention_read.js"),
     ),
+    "block_table": ("player.js", "block_cards.js", "block_rows.js", "block_table.js"),
     "cache_growth": ("player.js", "cache_growth.js"),
     "cache_layouts": ("player.js", "cache_layouts.js"),
-    "editor": ("player.js", "cache_growth.js", "cache_shape.js", "wrong_cache.js", "editor.js"),
+    "editor": (
+        *("player.js", "cache_growth.js", "cache_shape.js", "wrong_cache.js"),
+        *("memory_budget.js", "editor.js"),
+    ),
 }
 
 

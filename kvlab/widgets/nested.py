@@ -10,6 +10,7 @@ from collections.abc import Mapping
 CONTENT = {
     "cache_growth": ("kvlab.widgets.growth_table", "growth_content"),
     "cache_shape": ("kvlab.widgets.grow_cache_words", "shape_content"),
+    "memory_budget": ("kvlab.widgets.memory_table", "budget_content"),
     "wrong_cache": ("kvlab.widgets.wrong_cache_strip", "strip_content"),
 }
 

@@ -5,10 +5,11 @@ static/overview.css lays the same tables out as pictures.
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import pairwise
 
+from kvlab.widgets import overview_words as words
 from kvlab.widgets.growth_words import count
-from kvlab.widgets.overview_story import Moment, Pass, Served, Story
+from kvlab.widgets.overview_read import Pass, Served
+from kvlab.widgets.overview_story import Story
 
 MOST_POSITIONS = 24  # columns of the prompt; of more, those in the middle are left out
 MOST_LAYERS = 4
@@ -35,22 +36,14 @@ def prefill(story: Story) -> str:
     if len(columns) > 1:
         end.insert(1, (f'td colspan="{len(columns) - 1}"', f"{note} →", "note"))
     rows.append(end)
-    took = "One pass takes" if len(passes) == 1 else f"{len(passes)} passes take"
-    told = (
-        f"{took} {request.letter}'s prompt: {count(prompt, 'position')} side by side, "
-        f"{count(layers, 'layer')} one after another. Each position leaves a key and a value (KV) "
-        f"in every layer: {last.nbytes:,} bytes measured. The logits of position {last.end - 1} "
-        f"select the first output, {chosen}."
-    )
-    return _paragraph(told) + _table("kvo-prefill", rows)
+    return _paragraph(words.prefill_told(story)) + _table("kvo-prefill", rows)
 
 
 def decode(story: Story) -> str:
     """One column a pass; each adds one position, and with it the same number of bytes."""
     request = story.shown
     shown = [request.prompt_passes()[-1], *request.decode_passes()]
-    added = sorted({b.nbytes - a.nbytes for a, b in pairwise(shown)})
-    drawn, more = shown[:MOST_PASSES], len(shown) - MOST_PASSES
+    drawn = shown[:MOST_PASSES]
     prompt = request.num_prompt_tokens
 
     def column(index: int, one: Pass) -> list[tuple[str, str, str]]:
@@ -71,53 +64,40 @@ def decode(story: Story) -> str:
     columns = [[("th", name, "") for name in names]]
     columns += [column(i, one) for i, one in enumerate(drawn)]
     rows = [list(row) for row in zip(*columns, strict=True)]
-    each = " or ".join(f"{n:,}" for n in added)
-    left_out = f" {more} more pass{'' if more == 1 else 'es'} not drawn." if more > 0 else ""
-    told = (
-        f"Each later pass reads one token of {request.letter} and adds its column, {each} bytes "
-        f"each time: from {shown[0].nbytes:,} to {shown[-1].nbytes:,} bytes in "
-        f"{len(shown) - 1} passes. What a pass selects, the next one reads.{left_out}"
-    )
+    told = words.decode_told(story, len(shown) - len(drawn))
     return _paragraph(told) + _table("kvo-decode", rows)
 
 
 def scheduling(story: Story) -> str:
-    """Requests by steps: waiting, a prompt's part of n positions (P n), or one output (d)."""
-    ran = [r for r in story.requests if r.passes]
-    first, last = min(r.first for r in ran), max(r.last for r in ran)
-    steps = list(range(first, last + 1))
-    drawn = steps[:MOST_STEPS]
+    """Requests by steps: waiting, positions of a prompt (P) or again (R), or one output (d)."""
+    drawn = story.steps[:MOST_STEPS]
     rows = [[("th", "step", ""), *(("th", str(step), "") for step in drawn)]]
     rows += [
         [("th", r.letter, f"who-{r.letter}"), *(_turn(r, s) for s in drawn)] for r in story.requests
     ]
-    loads = {s: sum(p.end - p.start for r in ran for p in r.passes if p.step == s) for s in steps}
-    rows.append([("th", "positions", ""), *(("td", str(loads[s]), "n") for s in drawn)])
-    busiest = max(steps, key=lambda s: sum(p.step == s for r in ran for p in r.passes))
-    together = [r.letter for r in ran if any(p.step == busiest for p in r.passes)]
-    left_out = len(steps) - len(drawn)
-    told = (
-        f"{count(len(story.requests), 'request')} arrive at different times and share the steps: "
-        f"step {busiest} runs {_listed(together)} in one pass, {count(loads[busiest], 'position')} "
-        f"in all. P n: n positions of a prompt; d: one output is read. {_waits(story.requests)}"
-        + (f" {count(left_out, 'later step')} not drawn." if left_out else "")
-    )
+    passes = [p for r in story.requests for p in r.passes]
+    loads = [sum(p.end - p.start for p in passes if p.step == step) for step in drawn]
+    rows.append([("th", "positions", ""), *(("td", str(load), "n") for load in loads)])
+    told = words.scheduling_told(story, len(story.steps) - len(drawn))
     return _paragraph(told) + _table("kvo-steps", rows)
 
 
 def blocks(story: Story) -> str:
     """Physical blocks with their owners, block tables in logical order, the free queue."""
-    now, size = story.fullest, story.meta["block_size"]
+    now, size = story.busiest, story.meta["block_size"]
     free = list(now.free[:MOST_FREE])
     rows = [[("th", name, "") for name in ("block", "owner", "slots filled")]]
     for block in sorted(now.owners):
-        owner = now.owners[block]
-        kind = f"block who-{owner[0] if ',' not in owner else 'shared'}"
-        filled = now.filled[block]
-        rows.append([("th", str(block), kind), ("td", owner, ""), ("td", _slots(filled, size), "")])
-    rows += [
-        [("th", str(b), "block"), ("td", "free", ""), ("td", _slots(0, size), "")] for b in free
-    ]
+        owners = now.owners[block]
+        kind = f"block who-{owners[0] if len(owners) == 1 else 'shared'}"
+        slots = _slots(now.filled[block], size)
+        rows.append([("th", str(block), kind), ("td", _names(owners), ""), ("td", slots, "")])
+    for block in free:
+        filled = now.filled.get(block, 0)
+        owner = "free, kept" if filled else "free"
+        rows.append(
+            [("th", str(block), "block"), ("td", owner, ""), ("td", _slots(filled, size), "")]
+        )
     tables = [
         [("th", letter, f"who-{letter}"), ("td", " → ".join(map(str, table)), "")]
         for letter, table in now.tables.items()
@@ -125,42 +105,28 @@ def blocks(story: Story) -> str:
     queue = ", ".join(map(str, free)) + (", …" if len(now.free) > len(free) else "")
     tables.append([("th", "next free", ""), ("td", queue or "none", "")])
     return (
-        _paragraph(_blocks_told(now, size))
+        _paragraph(words.blocks_told(story))
         + _table("kvo-blocks", rows)
         + _table("kvo-tables", [[("th", "", ""), ("th", "block table", "")], *tables])
     )
 
 
-def _blocks_told(now: Moment, size: int) -> str:
-    held, filled = len(now.owners), sum(now.filled.values())
-    whose = [f"{letter} {len(table)}" for letter, table in now.tables.items()]
-    return (
-        f"At its fullest, in step {now.step}, {held} of {held + len(now.free)} blocks are held: "
-        f"{_listed(whose)}. {filled:,} of their {held * size:,} slots hold a position. A table "
-        "lists a request's blocks in the order of its positions, wherever they lie."
-    )
+def _names(letters: Sequence[str]) -> str:
+    return ", ".join(letters) if len(letters) <= 3 else count(len(letters), "request")
 
 
 def _turn(request: Served, step: int) -> tuple[str, str, str]:
     """A request's cell in a step."""
-    for one in request.passes:
-        if one.step == step:
-            many = one.end - one.start
-            if one.start < request.num_prompt_tokens or many > 1:
-                return "td", f"P {many}", f"P who-{request.letter}"
-            return "td", "d", f"d who-{request.letter}"
-    ended = bool(request.passes) and step > request.last
-    return ("td", "", "") if step <= request.arrived or ended else ("td", "waits", "waits")
-
-
-def _waits(requests: Sequence[Served]) -> str:
-    """Who could have run and did not, before its first step."""
-    told = [
-        f"{r.letter} waits {count(r.first - r.arrived - 1, 'step')}"
-        for r in requests
-        if r.passes and r.first > r.arrived + 1
-    ]
-    return f"{_listed(told)}." if told else "Nobody waits."
+    if one := request.pass_in(step):
+        many, who = one.end - one.start, f"who-{request.letter}"
+        if one.again:
+            return "td", f"R {many}", f"R {who}"
+        if one.start < request.num_prompt_tokens:
+            return "td", f"P {many}", f"P {who}"
+        return "td", "d", f"d {who}"
+    if step in request.failed:
+        return "td", "fails", "waits"
+    return ("td", "waits", "waits") if request.waits_in(step) else ("td", "", "")
 
 
 def _stack(prompt: int, held: int) -> str:
@@ -179,10 +145,6 @@ def _ends(items: list[int], most: int) -> list[int | None]:
 
 def _dots(value: int | None) -> str:
     return "…" if value is None else str(value)
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]])) if words else "nobody"
 
 
 def _paragraph(text: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvlab.core.trace import Trace
 from kvlab.widgets import overview_panels as panels
+from kvlab.widgets.growth_words import count
 from kvlab.widgets.modules import FOLDER
 from kvlab.widgets.overview_story import overview_story
 
@@ -27,7 +28,7 @@ class Overview:
     def __init__(self, trace: Trace, folder: str | Path = ".") -> None:
         """folder: where the sections' notebooks lie; a panel links only to one that is there.
 
-        Raises ValueError for a trace that lacks one of the four parts.
+        Raises ValueError for what is no trace, and for one that lacks one of the four parts.
         """
         self.story = overview_story(trace)
         self.written = {name for *_, name in PANELS if (Path(folder) / name).is_file()}
@@ -47,10 +48,9 @@ class Overview:
         return f'<div class="kvo-panel" data-section="{section}">\n{head}\n{draw(self.story)}</div>'
 
     def __repr__(self) -> str:
-        ran = [p.step for r in self.story.requests for p in r.passes]
-        steps = max(ran) - min(ran) + 1
-        sections = ", ".join(section for _, _, section, _ in PANELS)
-        return f"Overview({len(self.story.requests)} requests, {steps} steps; sections {sections})"
+        story, sections = self.story, ", ".join(section for _, _, section, _ in PANELS)
+        steps = count(len(story.steps), "step")
+        return f"Overview({len(story.requests)} requests, {steps}; sections {sections})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self.html(), "text/plain": repr(self)}

@@ -5,8 +5,9 @@ from kvlab.tiny import places
 from kvlab.tiny.corpus import Case
 from kvlab.tiny.damage import over_paged
 from kvlab.tiny.wrong_answers import RIGHT, DamageCount, DamagedAnswer, DamageTable
-from kvlab.tiny.wrong_cache import DAMAGES, Damage, asked_cases, count_one, damage_named
+from kvlab.tiny.wrong_cache import DAMAGES, Damage, count_one, damage_named
 from kvlab.tiny.wrong_cache import damaged_answer as answer_over
+from kvlab.tiny.wrong_cases import SEED, asked_cases, checked_llm, setting_of
 from kvlab.widgets.controls import Choice, Slider
 from kvlab.widgets.editor import LiveEditor
 from kvlab.widgets.growth_live import beside
@@ -25,11 +26,12 @@ def wrong_cache_lab(
     count: cases to choose from. Of a damage that is chosen for the first time, all of them are
     counted, and the count is kept. table: counts that `count_answers` of these cases made before.
     Each update is a run in an engine of its own; that of `llm` is left alone. Raises ValueError
-    for an unknown damage and for a case that is not among 1 to `count`. Sections 21.4 and 21.5.
+    for an unknown damage, a case that is not among 1 to `count`, and counts of something else.
+    Sections 21.4 and 21.5.
     """
     damage_named(damage)
-    asked, own = asked_cases(count), beside(llm)
-    counts = {row.damage: row for row in table.rows} if table else {}
+    asked, own = asked_cases(count), beside(checked_llm(llm))
+    counts = {} if table is None else _counts(table, own, count)
     intact = [over_paged(own, each) for each in asked]
 
     def compute(damage: str, case: int) -> dict:
@@ -46,6 +48,19 @@ def wrong_cache_lab(
         Slider("case", "Case", case, 1, count),
     ]
     return LiveEditor(compute, controls, "A wrong cache, and what the model says over it")
+
+
+def _counts(table: DamageTable, llm: LLM, count: int) -> dict[str, DamageCount]:
+    """Its rows by damage, if it has counted the cases that the laboratory asks."""
+    if not isinstance(table, DamageTable):
+        raise ValueError(f"table is {table!r}; give what count_answers returns")
+    wanted = setting_of(llm, SEED, count)
+    if table.setting != wanted:
+        raise ValueError(
+            f"table counts {table.setting}, and the laboratory asks {wanted}; "
+            f"give count_answers(llm, count={count}) of the same llm, or leave table out"
+        )
+    return {row.damage: row for row in table.rows}
 
 
 def verdict(found: DamagedAnswer) -> str:

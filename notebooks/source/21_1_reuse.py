@@ -61,7 +61,13 @@ from kvlab.core.memory import growth_bytes, kv_cache_bytes, kv_cache_gib
 from kvlab.exercises import check, hint, predict, reveal, solution
 from kvlab.tensors.kv_cache import ContiguousAttention, contiguous_forward
 from kvlab.tensors.ops import NoCache
-from kvlab.widgets import attention_read, cache_layouts, grow_a_cache, wrong_cache_lab
+from kvlab.widgets import (
+    attention_read,
+    cache_layouts,
+    grow_a_cache,
+    memory_calculator,
+    wrong_cache_lab,
+)
 
 _ = torch.set_num_threads(1)  # one thread: times are steadier, and the model is small
 
@@ -694,12 +700,21 @@ reveal("21.1-p3", averaged[0] >= shipped[0])
 print(inspect.getsource(kv_cache_bytes))
 print(inspect.getsource(growth_bytes))
 
+# %% [markdown]
+# Three caches are filled for real and measured. The last two columns are the **memory calculator's**: it gets the
+# model's `config.json`, works out what each layer stores, and knows nothing of the tensors.
+
 # %% tags=["claim-21.1-k"]
-print(" L  B  H_kv   T  d_h  s     eq 21.2    nbytes     eq 21.3     growth")
-for layers, requests, kv_heads, length, width, dtype in (
-    (2, 1, 4, 5, 8, torch.float16),
-    (4, 3, 2, 40, 32, torch.float32),
-    (3, 8, 1, 17, 16, torch.bfloat16),
+from kvlab.core.formats import FORMATS
+from kvlab.core.spec import KVCacheSpec
+from kvlab.core.storage import Storage
+from kvlab.tensors.checkpoint_save import config_to_hf
+
+print(" L  B  H_kv   T  d_h  s    eq 21.2    nbytes   eq 21.3   growth   calculator   growth")
+for layers, requests, kv_heads, length, width, dtype, stored in (
+    (2, 1, 4, 5, 8, torch.float16, "fp16"),
+    (4, 3, 2, 40, 32, torch.float32, "fp32"),
+    (3, 8, 1, 17, 16, torch.bfloat16, "bf16"),
 ):
     shape = {
         "num_layers": layers,
@@ -714,11 +729,14 @@ for layers, requests, kv_heads, length, width, dtype in (
     contiguous_forward(random_model, torch.zeros(requests, 1, dtype=torch.long), cache)
     formula = kv_cache_bytes(layers, requests, kv_heads, length, width, dtype.itemsize)
     growth = growth_bytes(layers, requests, kv_heads, width, dtype.itemsize)
+    spec = KVCacheSpec.from_config(config_to_hf(sized, dtype))
+    calculator = Storage(spec, FORMATS[stored])
+    read = calculator.nbytes(length, requests), calculator.growth(length, requests)
     print(
         f"{layers:>2} {requests:>2} {kv_heads:>5} {length:>3} {width:>4} {dtype.itemsize:>2} "
-        f"{formula:>11,} {before:>9,} {growth:>11,} {cache.nbytes - before:>10,}"
+        f"{formula:>10,} {before:>9,} {growth:>9,} {cache.nbytes - before:>8,} {read[0]:>12,} {read[1]:>8,}"
     )
-    assert (formula, growth) == (before, cache.nbytes - before)
+    assert (formula, growth) == (before, cache.nbytes - before) == read
     paged = PagedCache(sized, num_blocks=4, block_size=16, dtype=dtype)
     assert paged.bytes_per_position == growth_bytes(layers, 1, kv_heads, width, dtype.itemsize)
 
@@ -737,12 +755,24 @@ grow_a_cache()
 predict("21.1-p4", None)
 
 # %% tags=["claim-21.1-m"]
+from kvlab.core.presets import preset
+
 for kv_heads in (8, 2, 1):
     sizes = {"layers": 32, "batch": 1, "seq_len": 8192, "head_dim": 128, "bytes_per_value": 2}
     print("KV heads:", kv_heads, "  GiB:", kv_cache_gib(kv_heads=kv_heads, **sizes))
 eight, two, one = (kv_cache_gib(32, 1, heads, 8192, 128) for heads in (8, 2, 1))
+llama = Storage(KVCacheSpec.from_config(preset("llama-3.1-8b").config), FORMATS["bf16"])
+print("Llama-3.1-8B, from its config.json:", *map(str, llama.terms(8192)))
+assert llama.nbytes(8192) == eight * 2**30
 assert (eight, two, one) == (1.0, 0.25, 0.125)
 reveal("21.1-p4", eight / two)
+
+# %% [markdown]
+# The same for other models, and with the rest of a GPU's memory beside it. Each model's `config.json` is read, layer
+# by layer; you can paste one of your own.
+
+# %%
+memory_calculator("llama-3.1-8b", requests=1)
 
 # %% [markdown]
 # ## What that ratio leaves out
@@ -757,6 +787,7 @@ reveal("21.1-p4", eight / two)
 # Then they count the operations of a decode step.
 
 # %% tags=["nbval-ignore-output"]
+from kvlab.core.budget import whole_budget
 from kvlab.measure.costs import count_flops, peak_temporaries
 from kvlab.measure.ledger import byte_ledger
 
@@ -785,6 +816,15 @@ for name, value in ledger.rows():
 assert 0 < ledger.payload < ledger.payload + ledger.block_tails < ledger.pool < ledger.parameters
 assert ledger.payload == kv_cache_bytes(4, 1, 2, len(prompt_ids), 32, 4)
 assert ledger.block_tails == (2 * 16 - len(prompt_ids)) * halfway.cache.bytes_per_position
+planned = whole_budget(
+    Storage(KVCacheSpec.from_config(tiny.FOLDER), FORMATS["fp32"]),
+    total=ledger.parameters + ledger.pool,
+    weights=ledger.parameters,
+    seq_len=len(prompt_ids),
+    block_size=16,
+)  # the calculator's plan for the same moment
+assert (planned.payload, planned.tails) == (ledger.payload, ledger.block_tails)
+assert planned.free == ledger.free
 assert temporaries > ledger.payload  # a pass makes more than it keeps
 
 
@@ -935,6 +975,12 @@ def decode_step(q, k, v, keys, values):
 
 
 check("21.1-5", decode_step)
+
+# %% [markdown]
+# **Find the error.** Calculators in public use are wrong by factors of 0.2 to 8. Three of their mistakes, rebuilt:
+
+# %%
+check({"21.1-7": None, "21.1-8": None, "21.1-9": None})
 
 # %%
 for request_id in [*stopped.engine.requests, *halfway.engine.requests]:

@@ -62,7 +62,11 @@ from kvlab import (
     Scheduler,
     tiny,
 )
+from kvlab.core.formats import FORMATS
+from kvlab.core.spec import KVCacheSpec
+from kvlab.core.storage import Storage
 from kvlab.exercises import check, hint, predict, reveal, solution
+from kvlab.tensors.checkpoint_save import config_to_hf
 from kvlab.tensors.kv_cache import contiguous_forward
 from kvlab.tensors.ops import NoCache
 from kvlab.tensors.runner import ModelRunner
@@ -118,7 +122,8 @@ cache_growth(trace)
 # 4 in single precision (fp32).
 #
 # Take 2 layers, 4 KV heads, head width 8, one request, 2 bytes a stored value, and a prompt of five
-# tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here.
+# tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here. The **memory
+# calculator** comes to the same figure from the model's configuration alone.
 
 # %% tags=["claim-21.6-a"]
 config = ModelConfig(
@@ -139,7 +144,11 @@ key = cache.keys[0]
 print("one key tensor, [B, H_kv, T, d_h]:", list(key.shape))
 print("values in it:", key.numel(), "  bytes:", key.nbytes)
 print("payload, keys and values of both layers:", cache.nbytes, "bytes")
-assert (key.numel(), key.nbytes, cache.nbytes) == (160, 320, 1280)
+calculator = Storage(KVCacheSpec.from_config(config_to_hf(config, torch.float16)), FORMATS["fp16"])
+print("the memory calculator:", *map(str, calculator.terms(5)))
+assert (
+    (key.numel(), key.nbytes, cache.nbytes) == (160, 320, 1280) == (160, 320, calculator.nbytes(5))
+)
 
 # %% [markdown]
 # ## Predict, then run
@@ -183,6 +192,7 @@ print(
 )
 
 assert totals == held == [1280, 1536, 1792, 2048] and added == 256
+assert totals == [calculator.nbytes(length) for length in (5, 6, 7, 8)]
 assert list(served.outputs[0].token_ids) == torch.cat(selected, 1)[0].tolist()
 assert (len(served.outputs[0].token_ids), processed) == (4, 3)
 
@@ -412,6 +422,8 @@ for name, value in ledger.rows():
         print(f"{name:>12} {value:>12,} bytes")
 print(f"payload = {live.num_computed_tokens} positions x {per_position:,} bytes")
 assert ledger.payload == live.num_computed_tokens * per_position
+stored = Storage(KVCacheSpec.from_config(tiny.FOLDER), FORMATS["fp32"])
+assert ledger.payload == stored.nbytes(live.num_computed_tokens)  # the memory calculator's figure
 assert ledger.payload + ledger.block_tails + ledger.retained + ledger.free == ledger.pool
 assert ledger.block_tails > 0 and ledger.retained > 0 and ledger.parameters > ledger.payload
 assert prompt_step > decode_step > 0 and ledger.gather_buffers > 0

@@ -9,24 +9,15 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 
 from lab_server import Lab, Watch
+from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
 from kvlab import LLM, Decoder, ModelConfig, SamplingParams, tiny
 from kvlab.tensors.reads import padded_reads
-from kvlab.widgets import attention_html, attention_payload, module_source
+from kvlab.widgets import attention_html, attention_payload
 from kvlab.widgets.attention_words import decimal, sentence
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-HOST = """
-<script type="module">
-const module = await import(URL.createObjectURL(new Blob(
-  [document.getElementById("module").textContent], { type: "text/javascript" })));
-window.kvlab = module;
-for (const element of document.querySelectorAll(".kvlab-view")) {
-  module.mount(element, JSON.parse(element.querySelector("script").textContent));
-}
-</script>
-"""
 LAB = """
 from kvlab import LLM, SamplingParams, tiny
 from kvlab.tensors.reads import padded_reads
@@ -73,9 +64,18 @@ def many_heads(query: int = 32, kv: int = 8) -> dict:
     return attention_payload(llm.stop_trace())
 
 
+def with_nan() -> dict:
+    """Padded reads in which weights are NaN: all of layer 0 in the last stop, one head before."""
+    payload = padded()
+    last, before = payload["stops"][-1]["weights"], payload["stops"][-2]["weights"]
+    last["0"] = [[None] * len(row) for row in last["0"]]
+    before["0"][1] = [None] * len(before["0"][1])
+    return {**payload, "layer": 0}
+
+
 @pytest.fixture(scope="module")
 def payloads() -> dict[str, dict]:
-    return {"run": run(), "padded": padded(), "many": many_heads()}
+    return {"run": run(), "padded": padded(), "many": many_heads(), "nan": with_nan()}
 
 
 @pytest.fixture
@@ -84,11 +84,9 @@ def opened(browser, tmp_path: Path):
     watches = []
 
     def open_page(payload: dict, exports: str = "", **options: object) -> Page:
-        source = (module_source("attention_read") + exports).replace("</script", "<\\/script")
-        module = f'<script type="text/plain" id="module">{source}</script>'
         path = tmp_path / f"{len(watches)}.html"
-        html = attention_html(payload)
-        path.write_text(f'<!doctype html><meta charset="utf-8">{html}<p>end</p>{module}{HOST}')
+        page = plain_page(attention_html(payload), "attention_read", exports)
+        path.write_text(page, encoding="utf-8")
         watches.append(
             Watch(browser.new_page(**{"viewport": {"width": 1280, "height": 800}, **options}))
         )
@@ -113,7 +111,7 @@ def weights(page: Page, head: int) -> list[str]:
     return cells.evaluate_all("cs => cs.map(c => c.textContent)")
 
 
-@pytest.mark.parametrize("name", ["run", "padded", "many"])
+@pytest.mark.parametrize("name", ["run", "padded", "many", "nan"])
 def test_the_sentences_are_pythons_at_every_stop_layer_and_head(opened, payloads, name) -> None:
     payload = payloads[name]
     page = opened(payload, exports="\nexport { readSentence };")
@@ -241,6 +239,41 @@ def test_padding_is_hatched_gets_nothing_when_masked_and_leaks_without(opened, p
     expect(say(page)).to_contain_text("the mask taken away")
 
 
+def test_nan_stands_in_the_cells_and_in_the_sums(opened, payloads) -> None:
+    payload = payloads["nan"]
+    page = opened(payload)
+    own = payload["stops"][-1]["own"]
+    page.keyboard.press("End")
+    for head in range(4):
+        assert weights(page, head)[: own + 1] == ["NaN"] * (own + 1)
+        for number in ("sum", "pad"):
+            cell = page.locator(f".kvr-l[data-head='{head}'] [data-number={number}]")
+            expect(cell).to_have_text("NaN")
+    expect(say(page)).to_contain_text("The weights of every head are NaN, not a number")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("[data-pos='0']")).to_have_attribute("title", re.compile("weight NaN$"))
+    page.keyboard.press("ArrowLeft")
+    assert weights(page, 1)[:3] == ["NaN"] * 3
+    assert "NaN" not in weights(page, 0)
+    page.set_viewport_size({"width": 700, "height": 800})
+    hidden = page.locator(".kvr-l[data-head='1'] [data-number=hidden]")
+    expect(hidden).to_have_text("◂NaN")
+
+
+@pytest.mark.parametrize("name", ["run", "padded", "many"])
+@pytest.mark.parametrize("width", [1100, 1280])
+def test_the_hint_with_the_keys_is_not_cut(opened, payloads, name: str, width: int) -> None:
+    """In JupyterLab at 1280 a view is about 1100 wide."""
+    page = opened(payloads[name], viewport={"width": width, "height": 800})
+    hint = page.locator(".kv-hint")
+    expect(hint).to_contain_text("L layer")
+    assert hint.evaluate("e => e.scrollWidth <= e.clientWidth")
+    if width == 1280:
+        page.keyboard.press("p")
+        expect(page.locator(".kv")).to_have_class(re.compile("kv-large"))
+        assert hint.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
 @pytest.mark.parametrize("name", ["run", "padded", "many"])
 @pytest.mark.parametrize("width", [700, 1280, 1900])
 def test_nothing_moves_whatever_is_chosen(opened, payloads, name: str, width: int) -> None:
@@ -300,8 +333,11 @@ def test_weight_out_of_sight_is_told_beside_its_row(opened, payloads) -> None:
         expect(unseen).to_have_text(expected())
         seen.append(unseen.text_content())
     assert len(set(seen)) > 1  # it follows the scrolling
+    legend = page.get_by_text("unseen: weight on keys out of sight")
+    expect(legend).to_be_visible()
     page.set_viewport_size({"width": 1900, "height": 800})
     expect(unseen).to_be_hidden()  # all columns fit
+    expect(legend).to_be_hidden()
 
 
 def test_a_view_that_is_made_before_it_is_on_the_page_works(opened, payloads) -> None:

@@ -8,22 +8,14 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 
 from lab_server import Lab, Watch
+from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
 from kvlab import LLM, SamplingParams, tiny
 from kvlab.core.layouts import LayoutRun
-from kvlab.widgets import compare_layouts, layouts_html, layouts_payload, module_source
+from kvlab.widgets import compare_layouts, layouts_html, layouts_payload
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-HOST = """
-<script type="module">
-const module = await import(URL.createObjectURL(new Blob(
-  [document.getElementById("module").textContent], { type: "text/javascript" })));
-for (const element of document.querySelectorAll(".kvlab-view")) {
-  module.mount(element, JSON.parse(element.querySelector("script").textContent));
-}
-</script>
-"""
 CELL = """
 from kvlab import LLM, SamplingParams, tiny
 from kvlab.widgets import cache_layouts
@@ -57,11 +49,8 @@ def opened(browser, tmp_path: Path) -> Iterator:
     watches = []
 
     def open_page(payload: dict, **options: object) -> Page:
-        source = module_source("cache_layouts").replace("</script", "<\\/script")
-        module = f'<script type="text/plain" id="module">{source}</script>'
-        html = f'<!doctype html><meta charset="utf-8">{layouts_html(payload)}<p>end</p>'
         path = tmp_path / f"{len(watches)}.html"
-        path.write_text(html + module + HOST, encoding="utf-8")
+        path.write_text(plain_page(layouts_html(payload), "cache_layouts"), encoding="utf-8")
         watches.append(Watch(browser.new_page(**options)))
         watches[-1].page.goto(path.as_uri())
         expect(watches[-1].page.locator(".kv[data-stop]")).to_be_visible()
@@ -108,6 +97,34 @@ def test_rows_bytes_and_words_agree_with_the_run_at_every_stop(opened, run: Layo
             expect(page.locator(f"[data-bytes={kind}]")).to_have_text(f"{nbytes:,} bytes")
         assert page.locator(".kvl-mark[data-agree=false]").count() == 0
         page.keyboard.press("ArrowRight")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_output_differs_from_a_prompt_where_letters_have_no_room(opened, scheme: str) -> None:
+    """Eight requests of 44 slots: cells of 6 pixels. A bar at the bottom marks an output."""
+    ids = [list(range(5, 5 + n)) for n in (40, 3, 9, 17, 22, 5, 30, 12)]
+    params = [SamplingParams(max_tokens=n, ignore_eos=True) for n in (5, 5, 2, 5, 5, 5, 5, 5)]
+    many = compare_layouts(LLM("tiny", block_size=8), ids, params)
+    options = {"viewport": {"width": 1280, "height": 900}, "color_scheme": scheme}
+    page = opened(layouts_payload(many), **options)
+    go(page, 4)
+    expect(page.locator(".kvl[data-fine]")).to_be_visible()
+    for layout, request, kinds in (
+        ("rectangle", "A", {"P", "O"}),
+        ("blocks", "A", {"P", "O"}),
+        ("rectangle", "C", {"heldP", "heldO"}),
+    ):
+        cells = page.locator(f"[data-layout={layout}] [data-request={request}] .kvl-c")
+        found = cells.evaluate_all(
+            """cs => cs.map(c => {
+              const { backgroundImage, boxShadow } = getComputedStyle(c);
+              return [c.dataset.kind, backgroundImage !== "none" || boxShadow !== "none"];
+            })"""
+        )
+        drawn = {(kind, bar) for kind, bar in found if kind in kinds}
+        assert drawn == {(kind, kind.endswith("O")) for kind in kinds}
+        letter = "c => getComputedStyle(c, '::after').content"
+        assert cells.first.evaluate(letter) == "none"
 
 
 def test_the_ring_is_around_what_changed(opened, run: LayoutRun) -> None:
@@ -219,7 +236,7 @@ def test_in_jupyterlab_keys_walk_and_nothing_is_sent(browser, lab: Lab) -> None:
         page.keyboard.press("Home")
         page.keyboard.press("ArrowRight")
         expect(view.locator("[data-say]")).to_contain_text(
-            "B is padded by 16: 16 slots hold nothing"
+            "B is padded by 16: 16 slots hold keys and values of a filler token, nothing of the "
         )
         assert letters(view, "rectangle", "B") == "P" * 9 + "-" * 16
         assert letters(view, "blocks", "B") == "P" * 9 + "..."

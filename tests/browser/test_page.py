@@ -9,22 +9,13 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 
 from lab_server import Watch
+from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
 from kvlab import LLM, SamplingParams, Trace, tiny
-from kvlab.widgets import growth_editor, growth_html, growth_payload, module_source
+from kvlab.widgets import growth_editor, growth_html, growth_payload
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-HOST = """
-<script type="module">
-const module = await import(URL.createObjectURL(new Blob(
-  [document.getElementById("module").textContent], { type: "text/javascript" })));
-window.kvlab = module;
-for (const element of document.querySelectorAll(".kvlab-view")) {
-  module.mount(element, JSON.parse(element.querySelector("script").textContent));
-}
-</script>
-"""
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +39,8 @@ def opened(browser, tmp_path: Path):
     def open_page(
         html: str, view: str = "cache_growth", exports: str = "", **options: object
     ) -> Page:
-        source = (module_source(view) + exports).replace("</script", "<\\/script")
-        module = f'<script type="text/plain" id="module">{source}</script>'
         path = tmp_path / f"{len(watches)}.html"
-        path.write_text(f'<!doctype html><meta charset="utf-8">{html}<p>end</p>{module}{HOST}')
+        path.write_text(plain_page(html, view, exports), encoding="utf-8")
         watches.append(Watch(browser.new_page(**options)))
         watches[-1].page.goto(path.as_uri())
         return watches[-1].page

@@ -5,10 +5,11 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 
 from lab_server import Lab, Watch
+from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
 from kvlab import LLM
-from kvlab.widgets import module_source, wrong_cache_lab
+from kvlab.widgets import wrong_cache_lab
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 CELLS = [
@@ -22,16 +23,6 @@ _ = lab.add_class("t-wrong")
     "lab",
     "'all' + ' done'",
 ]
-HOST = """
-<script type="module">
-const module = await import(URL.createObjectURL(new Blob(
-  [document.getElementById("module").textContent], { type: "text/javascript" })));
-for (const element of document.querySelectorAll(".kvlab-view")) {
-  module.mount(element, JSON.parse(element.querySelector("script").textContent));
-}
-window.mounted = true;
-</script>
-"""
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +77,11 @@ def test_nothing_moves_from_damage_to_damage(page: Page, editor: Locator) -> Non
 def test_without_a_kernel_the_same_picture_is_drawn_and_text_stays_text(browser, tmp_path) -> None:
     shown = wrong_cache_lab(LLM("tiny"), "fact zeroed", count=2)
     shown.result = {**shown.result, "view": {**shown.result["view"], "sentence": HOSTILE}}
-    source = module_source("editor").replace("</script", "<\\/script")
     path = tmp_path / "page.html"
-    path.write_text(
-        f'<!doctype html><meta charset="utf-8">{shown.html()}'
-        f'<script type="text/plain" id="module">{source}</script>{HOST}'
-    )
+    path.write_text(plain_page(shown.html(), "editor"), encoding="utf-8")
     watch = Watch(browser.new_page())
     watch.page.goto(path.as_uri())
-    watch.page.wait_for_function("window.mounted")
+    watch.page.wait_for_function("window.kvlab")
     changed = sum(end - start for start, end in shown.result["view"]["changed"])
     expect(watch.page.locator(".kvw [data-changed]")).to_have_count(changed)
     expect(watch.page.locator("[data-say]")).to_have_text(HOSTILE)

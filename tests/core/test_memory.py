@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvlab.core.memory import growth_bytes, in_units, kv_cache_bytes, kv_cache_gib
+from kvlab.core.memory import growth_bytes, kv_cache_bytes, kv_cache_gib
+from kvlab.core.sizes import both_units, in_units
 
 COUNTS = st.integers(1, 10**6)
 GOOD = {"layers": 2, "batch": 1, "kv_heads": 4, "seq_len": 5, "head_dim": 8}
@@ -84,9 +85,34 @@ def test_one_position_more_adds_the_growth(
     assert before == length * batch * growth_bytes(layers, 1, heads, width, size)
 
 
+def test_what_no_float_can_say_is_refused_in_gib_and_exact_in_bytes() -> None:
+    assert kv_cache_bytes(10**200, 10**200, 1, 1, 1) == 4 * 10**400
+    with pytest.raises(ValueError, match=r"layers is about 2\^664 and the whole about 2\^1330 byt"):
+        kv_cache_gib(10**200, 10**200, 1, 1, 1)
+    assert kv_cache_gib(10**100, 10**100, 1, 1, 2**28) == 1e200
+
+
 def test_units_are_binary_and_short() -> None:
-    found = [in_units(n) for n in (0, 1, 1023, 1024, 1280, 2**20 - 1, 2**28, 2**30, 3 * 2**39)]
-    expected = ["0 bytes", "1 byte", "1,023 bytes", "1 KiB", "1.25 KiB", "1,024 KiB", "256 MiB"]
-    assert found == [*expected, "1 GiB", "1.5 TiB"]
-    with pytest.raises(ValueError, match="nbytes is -1"):
-        in_units(-1)
+    found = [in_units(n) for n in (0, 1, 1023, 1024, 1280, 2**28, 2**30, 3 * 2**39)]
+    expected = ["0 bytes", "1 byte", "1,023 bytes", "1 KiB", "1.25 KiB", "256 MiB", "1 GiB"]
+    assert found == [*expected, "1.5 TiB"]
+    for wrong in (-1, True, 2.0, float("nan"), "5", None):
+        with pytest.raises(ValueError, match=f"nbytes is {wrong!r}; give a whole number"):
+            in_units(wrong)
+
+
+def test_1024_of_a_unit_are_one_of_the_next() -> None:
+    assert [in_units(2**n - 1) for n in (20, 30, 40, 50)] == ["1 MiB", "1 GiB", "1 TiB", "1 PiB"]
+    assert [in_units(1024 * 1023), in_units(2**20 - 6)] == ["1,023 KiB", "1,023.99 KiB"]
+    assert both_units(2**20 - 1) == "1.00 MiB (1.05 MB)"
+    assert in_units(2**60) == "1,024 PiB"  # the last unit
+    assert in_units(2**50 * 10**402).startswith("1,000,000,")  # beyond a float
+
+
+@given(st.integers(0, 2**60 - 2**44))
+def test_units_read_back_within_half_a_hundredth(nbytes: int) -> None:
+    number, unit = in_units(nbytes).replace(",", "").split()
+    size = {"byte": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    size |= {"TiB": 2**40, "PiB": 2**50}
+    assert abs(Fraction(number) * size[unit] - nbytes) <= Fraction(size[unit], 200)
+    assert Fraction(number) < 1024

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kvlab.core import presets
 from kvlab.measure import (
     agreement,
     bench,
+    editor_speed,
     footprint,
     machine,
     manager_speed,
@@ -26,6 +28,7 @@ ROWS = (
     "tiny model",
     c.KVLAB,
     *("admit/s", "append/s", "free/s", "without hits", "with hits", "prompt 64", "pool 256"),
+    *("redraws/s", "llama-3.1-8b", "mamba-2.8b"),
     *footprint.PROGRAMS,
     "peak MiB",
     "Run All",
@@ -75,6 +78,8 @@ def test_the_file_holds_machine_versions_settings_and_repetitions(quick_run) -> 
     for row in result["generation"]:
         rate = row["engines"]["kvlab"]["tokens_per_second"]
         assert len(rate["repetitions"]) == 1 and rate["median"] == rate["repetitions"][0] > 0
+    assert result["calculator"].keys() == set(presets.names())
+    assert all(len(row["seconds"]["repetitions"]) == 1 for row in result["calculator"].values())
     assert result["memory"]["kvlab"]["median"] > result["memory"]["torch"]["median"] > 0
     assert path.name == f"{result['date']}-{machine.short_name(result['machine'])}.json"
 
@@ -89,6 +94,7 @@ def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch, capsys) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(throughput, "measure", lambda *_: [])
     monkeypatch.setattr(manager_speed, "measure", lambda *_: {})
+    monkeypatch.setattr(editor_speed, "measure", lambda *_: {})
     monkeypatch.setattr(footprint, "import_times", lambda *_: {})
     monkeypatch.setattr(footprint, "peak_memory", lambda *_: {})
     assert bench.main(quick=True) == 0

@@ -6,6 +6,7 @@ import pytest
 import torch
 from builders import random_model
 
+from kvlab.llm import LLM
 from kvlab.tensors.checkpoint import load_config, load_model
 from kvlab.tensors.checkpoint_save import save_model
 from kvlab.tensors.config import ModelConfig, RopeScaling
@@ -88,6 +89,12 @@ def test_as_many_heads_as_before_is_a_copy():
 def test_a_number_of_heads_that_cannot_be(wanted):
     with pytest.raises(ValueError, match=rf"num_kv_heads is {wanted!r}; 4 KV heads .* 1, 2, 4"):
         mean_pool_kv_heads(random_model(num_query_heads=8, num_kv_heads=4), wanted)
+
+
+def test_an_llm_is_no_decoder():
+    llm = LLM(random_model(), num_blocks=4)
+    with pytest.raises(ValueError, match=r"model has type LLM; give a Decoder, such as llm"):
+        mean_pool_kv_heads(llm, 1)
 
 
 # ---- saving

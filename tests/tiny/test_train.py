@@ -454,6 +454,7 @@ def test_the_command_trains_and_its_gate_refuses_weights_that_know_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path
 ) -> None:
     monkeypatch.setattr(train, "from_scratch", lambda seed: short_settings(seed, 192))
+    monkeypatch.setattr(train, "REPORTED", 2)
     monkeypatch.setattr(gate, "FACTS", {"4 facts": {"num_facts": 4}})
     monkeypatch.setattr(gate, "DAMAGES", ("nothing", "fact exchanged"))
     assert run_command(monkeypatch, "--out", str(tmp_path / "run"), "--cases", "2") == 1

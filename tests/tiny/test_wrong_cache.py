@@ -23,6 +23,7 @@ from kvlab.tiny.wrong_cache import (
     damaged_answer,
     exchanged,
 )
+from kvlab.tiny.wrong_cases import Setting
 
 COUNT = 16
 ADA = "Ada likes soup."
@@ -322,8 +323,19 @@ def test_what_cannot_be_done_is_refused(clean: None, llm: LLM) -> None:
         damaged_answer(llm, EXAMPLE, "fact lost")
     with pytest.raises(ValueError, match="'fact lost'"):
         count_answers(llm, ["nothing", "fact lost"])
-    with pytest.raises(ValueError, match="count is 0"):
-        count_answers(llm, count=0)
+    for count in (0, -1, 1.5, "3", None, True):
+        with pytest.raises(ValueError, match=r"count is .*; give a whole number of at least 1"):
+            count_answers(llm, count=count)
+    for seed in (1.5, "6", None):
+        with pytest.raises(ValueError, match=r"seed is .*; give a whole number"):
+            count_answers(llm, ["nothing"], count=1, seed=seed)
+    for names in ("nothing", 5):
+        with pytest.raises(ValueError, match=r"names is .*; give a list of names, such as"):
+            count_answers(llm, names)
+    with pytest.raises(ValueError, match=r"damage is \['a'\]; choose one of nothing"):
+        count_answers(llm, [["a"]])
+    with pytest.raises(ValueError, match="llm has type str; give an LLM"):
+        count_answers("tiny", count=1)
     with pytest.raises(ValueError, match="does not stand in the prompt"):
         damaged_answer(llm, Case("no", "x", "y", "z", "s", "v", "n"), "fact hidden")
     with pytest.raises(ValueError, match="no block of 16 tokens lies beside the fact"):
@@ -376,7 +388,7 @@ def test_probability_and_logit_change_follow_the_shared_words(llm: LLM) -> None:
 
 
 ROWS = DamageTable(
-    16,
+    Setting("tiny 8eccb781", block_size=16, seed=6, num_cases=40),
     (
         DamageCount("nothing", 40, 40, 0, 0, 0, 0, 0.9991, 0.0),
         DamageCount("fact hidden", 40, 2, 3, 4, 24, 7, 0.0523, 13.66),
@@ -398,6 +410,15 @@ def test_the_table_as_html() -> None:
     cells = re.findall(r"<td>(.*?)</td>", page)
     assert cells[8:] == ["40", "2", "3", "4", "24", "7", "0.05", "13.7"]
     assert '<th scope="row">fact hidden</th>' in page and "<caption>Answers over" in page
+
+
+def test_a_table_keeps_what_was_counted(small: LLM) -> None:
+    found = count_answers(small, ["nothing"], 1, seed=99).setting
+    assert (found.block_size, found.seed, found.num_cases) == (4, 99, 1)
+    again = Setting(found.model, 4, 99, 1)
+    assert count_answers(small, ["fact hidden"], 1, seed=99).setting == again
+    assert str(ROWS.setting) == "40 cases of seed 6 in blocks of 16 (model tiny 8eccb781)"
+    assert str(again).startswith("1 case of seed 99 in blocks of 4 (model tiny ")
 
 
 def test_a_row_is_found_by_its_damage() -> None:

@@ -1,8 +1,10 @@
 """The view "attention read": real weights of a trace and of a padded batch, drawn as they are."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from growth_cases import small_llm, with_vocab
@@ -158,9 +160,98 @@ def test_the_sentence_tells_the_story_alone() -> None:
     assert "goes to its own key, token 7 at position 2, then 0.21" in sentence(payload, stop, 2, 1)
     assert sentence(payload, stop, 2, None) == (
         "Pass 1 reads. In layer 2, 4 query heads share 2 K/V rows (grouped-query attention). "
-        "Head 2 gives 1.00 to ' soup' at position 0, head 3 at most 0.33, to its own key, "
-        "token 7 at position 2. The weights of each head sum to 1.00."
+        "Sharpest is head 2: 1.00 to ' soup' at position 0; most spread is head 3: at most 0.33, "
+        "to its own key, token 7 at position 2. The weights of each head sum to 1.00."
     )
+
+
+@pytest.mark.parametrize(
+    ("heads", "rows", "words"),
+    [
+        ([1, 1], [[6200, 3800]], "Head 0 gives at most 0.62, to token 5 at position 0. The"),
+        (
+            [2, 1],
+            [[6200, 3800], [3800, 6200]],
+            "Head 0 gives at most 0.62, to token 5 at position 0; the largest weights of all "
+            "heads are equal. The",
+        ),
+    ],
+)
+def test_no_head_is_sharpest_among_equals(heads, rows, words) -> None:
+    payload = {"heads": heads, "columns": [[0, 5, None], [1, 6, None]]}
+    stop = {"own": 1, "open": False, "intro": "", "outro": "", "weights": {"0": rows}}
+    assert words in sentence(payload, stop, 0, None)
+
+
+# ---- NaN
+
+
+def no_constants(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def with_nan_keys() -> Trace:
+    """A run of two layers whose cached keys become NaN after the second pass."""
+    llm = small_llm()
+    llm.start_trace(attention_layers=[0])
+    (request,) = llm.engine.add_request([5, 6, 7], SamplingParams(max_tokens=4, ignore_eos=True))
+    llm.engine.step()
+    llm.engine.step()
+    llm.cache.key_cache.fill_(float("nan"))
+    llm.engine.run()
+    assert request.finish_reason is not None
+    return llm.stop_trace()
+
+
+def test_weights_that_are_nan_are_shown_and_named() -> None:
+    view = attention_read(with_nan_keys())
+    good, bad = view.payload["stops"][1], view.payload["stops"][2]
+    assert None not in good["weights"]["0"][0] and bad["weights"]["0"] == [[None] * 5] * 8
+    assert json.loads(payload_json(view.payload), parse_constant=no_constants) == view.payload
+    told = sentence(view.payload, bad, 0, 1)
+    assert "Layer 0, query head 1 (reads KV head 0 together with query head 0): " in told
+    assert "its weights are NaN, not a number: where one score is NaN, the softmax makes" in told
+    assert told.endswith("The weights of its 5 keys sum to NaN.")
+    told = sentence(view.payload, bad, 0, None)
+    assert "(grouped-query attention). The weights of every head are NaN, not a number: " in told
+    assert told.endswith("The weights of each head sum to NaN.")
+    page = view.html()
+    assert page.count("<td>NaN</td>") == 8 * (6 + 1)  # heads times keys, and the sums
+    assert page.count('<tr><th scope="row">') == 6 + 1
+
+
+def test_heads_with_nan_are_told_from_the_others() -> None:
+    columns = [[0, 5, None], [None, None, None], [1, 6, None]]
+    rows = [[6000, 1000, 3000], [None] * 3, [1000, 2000, 7000], [None] * 3]
+    payload = {"heads": [4, 2], "columns": columns}
+    stop = {"own": 2, "open": True, "intro": "", "outro": "", "weights": {"0": rows}}
+    told = sentence(payload, stop, 0, None)
+    assert "The weights of heads 1, 3 are NaN, not a number: " in told
+    assert "; padding gets 0.10 to 0.20, or NaN of a head's weight. " in told
+    assert told.endswith("The weights of each head sum to 1.00, or NaN.")
+    assert "1 padded slot together 0.10" in sentence(payload, stop, 0, 0)
+
+
+def test_logits_that_move_by_nan_are_told() -> None:
+    reads = padded_reads(random_model(), [[7, 8, 9], [1, 2, 3, 4, 5]])
+    nan = float("nan")
+    passes = [replace(one, logit_difference=nan) for one in reads.passes]
+    stops = attention_payload(replace(reads, passes=passes))["stops"]
+    assert stops[0]["outro"].endswith("Without the mask, its logits would move by NaN.")
+    assert stops[2]["outro"].startswith("The logits move by up to NaN; ")
+
+
+# ---- ids beyond the tokenizer's
+
+
+def test_an_id_that_the_tokenizer_does_not_have_is_named_by_its_number() -> None:
+    config = replace(LLM("tiny").model.config, vocab_size=2000, num_layers=1)
+    llm = LLM(Decoder.random(config), tokenizer="tiny", block_size=4, num_blocks=16)
+    assert llm.tokenizer.vocab_size < 1500
+    columns = attention_payload(traced(llm, [5, 1500, 6], [0], 1))["columns"]
+    assert columns[1] == [1, 1500, "token 1500"]
+    names = [llm.tokenizer.token_text(i) for i in range(llm.tokenizer.vocab_size)]
+    assert not [name for name in names if not name or name.startswith("token ")]
 
 
 @pytest.mark.parametrize(
@@ -201,11 +292,23 @@ def test_hundredths_round_alike_everywhere() -> None:
         ({"request_id": "r9"}, "there is no request 'r9'; the trace has r1"),
         ({"layer": 1}, r"layer 1 was not recorded; there are \[0\]"),
         ({"head": 8}, "head 8 does not exist; give 0 to 7"),
+        ({"head": False}, "head False does not exist"),
+        ({"head": 0.0}, "head 0.0 does not exist"),
+        ({"head": [0]}, r"head \[0\] does not exist"),
+        ({"layer": False}, "layer False was not recorded"),
+        ({"layer": 0.0}, "layer 0.0 was not recorded"),
+        ({"layer": np.bool_(False)}, "layer np.False_ was not recorded"),
     ],
 )
 def test_what_was_not_recorded_is_refused(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         attention_payload(traced(small_llm(), layers=[0]), **options)
+
+
+def test_numpys_integers_choose_as_ints_do() -> None:
+    trace = traced(small_llm())
+    chosen = attention_payload(trace, layer=np.int64(1), head=np.uint8(3))
+    assert json.dumps(chosen) == json.dumps(attention_payload(trace, layer=1, head=3))
 
 
 def test_a_trace_without_weights_and_other_things_are_refused() -> None:
@@ -342,6 +445,11 @@ def test_a_next_token_that_changes_is_named() -> None:
         ([[1, 2], [3, 4]], {}, "leave request 0 without padding; give a longer prompt"),
         ([[1, 2], [3]], {"request": 0}, "leave request 0 without padding"),
         ([[1, 2], [3]], {"request": 2}, "request is 2; give a row from 0 to 1"),
+        ([[1], [2, 3]], {"request": False}, "request is False; give a row from 0 to 1"),
+        ([[1], [2, 3]], {"request": 0.0}, "request is 0.0; give a row from 0 to 1"),
+        (None, {}, "prompts is None; give a list of lists of token ids"),
+        ([1, 2], {}, r"prompts is \[1, 2\]; give a list of lists"),
+        ("ab", {}, "prompts is 'ab'; give a list of lists"),
         ([[1, 2], [64]], {}, "token 64 is not an id of this vocabulary"),
         ([[1, 2], [3]], {"pad_token_id": -1}, "token -1 is not an id"),
         ([[1, 2], [3]], {"passes": 0}, "passes is 0; give 1 or more"),
@@ -351,6 +459,16 @@ def test_a_next_token_that_changes_is_named() -> None:
 def test_batches_that_cannot_be_read_are_refused(prompts, options, message) -> None:
     with pytest.raises(ValueError, match=message):
         padded_reads(random_model(), prompts, **options)
+
+
+def test_an_llm_is_no_decoder() -> None:
+    with pytest.raises(ValueError, match=r"model has type LLM; give a Decoder, such as"):
+        padded_reads(small_llm(), [[1], [2, 3]])
+
+
+def test_a_row_chosen_by_numpy_is_an_int_in_json() -> None:
+    reads = padded_reads(random_model(), [[1], [2, 3]], request=np.int64(0))
+    assert json.loads(json.dumps(reads.to_dict()))["request"] == 0
 
 
 # ---- the forms

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvlab import LLM, Decoder, ModelConfig, SamplingParams, tiny
 from kvlab.core.layouts import LayoutPass, LayoutRun
-from kvlab.tensors.kv_cache import ContiguousAttention
+from kvlab.tensors.kv_cache import ContiguousAttention, ContiguousCache, contiguous_forward
 from kvlab.widgets import (
     cache_layouts,
     compare_layouts,
@@ -98,8 +98,8 @@ def test_each_sentence_tells_what_happened(run: LayoutRun) -> None:
         "2 requests arrive, with prompts of 3 (A) and 5 (B) tokens. "
         "Nothing is stored yet: 0 bytes in both layouts.",
         "The prompt pass: B has 5 tokens, so every row gets 5 slots. A is padded by 2: "
-        "2 slots hold nothing. 8 positions are in use. Rectangle: 10 slots, 160 bytes. "
-        "3 blocks of 4: 12 slots, 192 bytes.",
+        "2 slots hold keys and values of a filler token, nothing of the request. 8 positions are "
+        "in use. Rectangle: 10 slots, 160 bytes. 3 blocks of 4: 12 slots, 192 bytes.",
         "Pass 1 processes the first output of A and B. The rectangle grows by a column of "
         "2 slots. No new block is needed. 10 positions are in use. Rectangle: 12 slots, "
         "192 bytes. 3 blocks of 4: 12 slots, 192 bytes.",
@@ -107,11 +107,13 @@ def test_each_sentence_tells_what_happened(run: LayoutRun) -> None:
         "row of 6 slots is still held. 6 positions are in use. Rectangle: 12 slots, 192 bytes. "
         "2 blocks of 4: 8 slots, 128 bytes.",
         "Pass 2 processes the second output of B. The rectangle grows by a column of 2 slots; in "
-        "the row of A, which has ended, it holds nothing. No new block is needed. 7 positions are "
-        "in use. Rectangle: 14 slots, 224 bytes. 2 blocks of 4: 8 slots, 128 bytes.",
+        "the row of A, which has ended, it holds no position of the request. No new block is "
+        "needed. 7 positions are in use. Rectangle: 14 slots, 224 bytes. 2 blocks of 4: 8 slots, "
+        "128 bytes.",
         "Pass 3 processes the third output of B. The rectangle grows by a column of 2 slots; in "
-        "the row of A, which has ended, it holds nothing. No new block is needed. 8 positions are "
-        "in use. Rectangle: 16 slots, 256 bytes. 2 blocks of 4: 8 slots, 128 bytes.",
+        "the row of A, which has ended, it holds no position of the request. No new block is "
+        "needed. 8 positions are in use. Rectangle: 16 slots, 256 bytes. 2 blocks of 4: 8 slots, "
+        "128 bytes.",
         "B has its 4 outputs and ends. Its 2 blocks go back to the pool. In the rectangle, its "
         "row of 8 slots is still held until the whole of it is dropped. No position is in use. "
         "Rectangle: 16 slots, 256 bytes. Blocks: none, 0 bytes.",
@@ -127,6 +129,23 @@ def test_one_request_and_equal_prompts_need_no_padding(llm: LLM) -> None:
     assert equal[1].sentence.startswith("The prompt pass: all prompts have 2 tokens")
     assert equal[-1].sentence.startswith("A and B have all their outputs and end. Their 2 blocks")
     assert listed(["A", "B", "C"]) == "A, B and C" and listed(["A"]) == "A"
+
+
+def test_padding_holds_what_was_computed_from_the_filler(llm: LLM, run: LayoutRun) -> None:
+    """Slots 3 and 4 of A are padding: no position of A, and yet keys and values stand there."""
+    cache = ContiguousCache(llm.model.config, 2, llm.cache.dtype)
+    ids = torch.tensor([[5, 6, 7, 0, 0], [8, 9, 10, 11, 12]])
+    contiguous_forward(llm.model, ids, cache, [3, 5])
+    assert cache.valid[0].tolist() == [True] * 3 + [False] * 2
+    assert cache.keys[0][0, :, 3:].any() and cache.values[0][0, :, 3:].any()
+    three = compare_layouts(llm, [[5], [6, 7], [8, 9, 10]], [*TWO, SamplingParams(max_tokens=6)])
+    told = [stop.sentence for stop in layouts_stops(three)]
+    assert "A is padded by 2 and B by 1: 3 slots hold keys and values of a filler token" in told[1]
+    assert "filler token, nothing of these requests. 6 positions" in told[1]
+    ended = next(s for s in told if "rows of A and B" in s)
+    assert "in the rows of A and B, which have ended, it holds no position of these requests" in (
+        ended
+    )
 
 
 # ---- the oracle: one model, the same tokens; measured bytes and formulas
@@ -241,6 +260,12 @@ def test_bad_input_is_named_with_its_remedy(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         cache_layouts(llm, prompts, params)
+
+
+@pytest.mark.parametrize("other", [None, "tiny"])
+def test_what_is_no_llm_is_refused(other: object) -> None:
+    with pytest.raises(ValueError, match=r"llm has type \w+; give an LLM, such as LLM\('tiny'\)"):
+        cache_layouts(other, [[5]])
 
 
 @pytest.mark.parametrize("block_size", [0, -1, 513, 2.0, True, "4"])

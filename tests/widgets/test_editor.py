@@ -32,6 +32,8 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def doubling(count: int, word: str, colour: str) -> dict:
     if word == "boom":
         raise RuntimeError("no such word")
+    if word == "stop":
+        raise KeyboardInterrupt  # as the kernel does when its reader interrupts it
     return {"lines": [["Twice", f"{word} {colour} {2 * count}", "answer"]], "view": None}
 
 
@@ -88,6 +90,33 @@ def test_the_next_good_inputs_clear_the_error() -> None:
     from_browser(widget, 1, count=5, word="boom", colour="red")
     (answer,) = from_browser(widget, 2, count=5, word="soup", colour="red")
     assert answer["error"] is None and widget.error is None and answer["updates"] == 2
+
+
+def test_an_interrupted_update_is_answered_told_and_raised_on() -> None:
+    """The browser waits for an answer to its number: without one it would never send again."""
+    widget = editor()
+    with pytest.raises(KeyboardInterrupt):
+        from_browser(widget, 3, count=5, word="stop", colour="red")
+    answer = widget.comm.sent[-1]["state"]["result"]
+    assert answer["answers"] == ["me", 3] and answer["updates"] == 1
+    assert answer["error"] == "interrupted; change an input to compute again"
+    assert answer["lines"] == [["Twice", "soup red 6", "answer"]]
+    assert repr(widget).endswith("error)")
+    with pytest.raises(RuntimeError, match="'Double' was interrupted; change an input"):
+        widget.check()
+    (answer,) = from_browser(widget, 4, count=5, word="key", colour="red")
+    assert answer["answers"] == ["me", 4] and answer["error"] is None
+    assert answer["lines"] == [["Twice", "key red 10", "answer"]]
+    widget.check()
+
+
+def test_an_interrupt_reaches_the_cell_that_changed_the_inputs() -> None:
+    widget = editor()
+    with pytest.raises(KeyboardInterrupt):
+        widget.set(word="stop")
+    assert widget.result["error"].startswith("interrupted") and widget.inputs["word"] == "soup"
+    widget.set(word="key")
+    assert widget.result["error"] is None
 
 
 @pytest.mark.parametrize(

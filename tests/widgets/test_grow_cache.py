@@ -1,5 +1,7 @@
 """The live editor of eq 21.2 and 21.3: numbers, the real allocation, the guard, the picture."""
 
+import re
+
 import pytest
 
 from kvlab.measure import allocation
@@ -112,8 +114,27 @@ def test_what_no_control_offers_is_refused(inputs: dict, message: str) -> None:
 def test_a_first_value_that_no_control_offers_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="head_dim is 7; give one of"):
         grow_a_cache(head_dim=7)
-    with pytest.raises(ValueError, match="bytes_per_value is 3; give 4, 2 or 1"):
-        grow_a_cache(bytes_per_value=3)
+
+
+@pytest.mark.parametrize("size", [3, True, 2.0, [2], "2", None])
+def test_a_size_of_numbers_without_a_dtype_is_refused(size: object) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"bytes_per_value is {size!r}; give 4, 2 or")):
+        grow_a_cache(bytes_per_value=size)
+
+
+@pytest.mark.parametrize("limit", [-1, float("nan"), "5", True, 2.5])
+def test_a_limit_that_is_none_is_refused(limit: object) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"limit is {limit!r}; give a whole number")):
+        grow_a_cache(limit=limit)
+
+
+def test_the_limit_counts_what_exists_while_the_cache_grows() -> None:
+    """1,280 bytes would fit; a position more and a tensor in both its forms do not."""
+    assert lines(grow_a_cache(limit=1919))[2] == (
+        "Allocated here: not allocated: while it grows by a position, 1.88 KiB at once are more "
+        "than the limit of 1.87 KiB; what you read is the formula alone"
+    )
+    assert "they agree" in lines(grow_a_cache(limit=1920))[2]
 
 
 def test_the_picture_carries_the_shape_and_its_sentence() -> None:

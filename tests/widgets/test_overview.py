@@ -13,7 +13,8 @@ from growth_cases import example, small_llm
 from kvlab import SamplingParams, Trace
 from kvlab.book.manifest import read
 from kvlab.widgets import overview
-from kvlab.widgets.overview_story import letter_of, overview_story
+from kvlab.widgets.overview_read import letter_of
+from kvlab.widgets.overview_story import overview_story
 from kvlab.widgets.overview_view import PANELS
 
 ROOT = Path(__file__).parents[2]
@@ -113,11 +114,11 @@ def test_scheduling_shows_who_runs_and_who_waits(three: Trace) -> None:
 
 def test_blocks_have_owners_tables_and_a_free_queue() -> None:
     panel = drawn(run(*THREE, seats=3, blocks=9))["21.5"]
-    moment = overview_story(run(*THREE, seats=3, blocks=9)).fullest
+    moment = overview_story(run(*THREE, seats=3, blocks=9)).busiest
     assert (moment.step, moment.tables) == (4, {"A": (0, 1), "B": (2, 5), "C": (3, 4)})
     assert (
-        "in step 4, 6 of 9 blocks are held: A 2, B 2 and C 2. 20 of their 24 slots"
-        in (panel["text"])
+        "Step 4 leaves 3 requests with blocks, the most of any pass. 6 of 9 blocks are held: "
+        "A 2, B 2 and C 2. 20 of their 24 slots" in panel["text"]
     )
     rows = panel["rows"]
     assert rows[1:4] == [["0", "A", "■■■■"], ["1", "A", "■■■■"], ["2", "B", "■■■■"]]

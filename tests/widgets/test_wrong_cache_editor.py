@@ -1,7 +1,11 @@
 """The wrong-cache laboratory: real runs, their sentence, and the strip of tokens below."""
 
+import re
+from dataclasses import replace
+
 import comm
 import pytest
+import torch
 from comm.base_comm import BaseComm
 
 from kvlab import LLM
@@ -88,9 +92,35 @@ def test_the_same_inputs_give_the_same_result_and_the_readers_engine_is_left_alo
 
 
 def test_counts_made_before_are_shown(llm: LLM) -> None:
-    table = count_answers(llm, ["fact hidden"], 9)
-    lab = wrong_cache_lab(llm, "fact hidden", count=COUNT, table=table)
-    assert texts(lab)["All 9 cases"].startswith(f"{table['fact hidden'].num_right} right · ")
+    table = count_answers(llm, ["fact hidden"], COUNT)
+    row = replace(table["fact hidden"], num_made_up=77)  # so that one sees where it comes from
+    lab = wrong_cache_lab(llm, "fact hidden", count=COUNT, table=replace(table, rows=(row,)))
+    assert texts(lab)[f"All {COUNT} cases"].startswith(f"{row.num_right} right · ")
+    assert "77 made up" in texts(lab)[f"All {COUNT} cases"]
+
+
+def test_counts_of_something_else_are_refused(llm: LLM) -> None:
+    """Another count, seed or block size, or other weights: not the numbers of these cases."""
+    fits = count_answers(llm, ["nothing"], 2).setting
+    assert (fits.block_size, fits.seed, fits.num_cases) == (16, 6, 2)
+    assert re.fullmatch("tiny [0-9a-f]{8}", fits.model)
+    small = LLM("tiny", block_size=4, device="cpu")
+    half = LLM("tiny", dtype=torch.bfloat16, device="cpu")
+    for table in (
+        count_answers(llm, ["nothing"], 3),
+        count_answers(llm, ["nothing"], 2, seed=99),
+        count_answers(small, ["nothing"], 2),
+        count_answers(half, ["nothing"], 2),
+    ):
+        message = (
+            f"table counts {table.setting}, and the laboratory asks {fits}; give count_answers"
+        )
+        with pytest.raises(ValueError, match=re.escape(message)):
+            wrong_cache_lab(llm, "nothing", count=2, table=table)
+    with pytest.raises(ValueError, match=r"3 cases of seed 6 in blocks of 16 .* asks 2 cases of"):
+        wrong_cache_lab(llm, "nothing", count=2, table=count_answers(llm, ["nothing"], 3))
+    with pytest.raises(ValueError, match=r"table is \[1\]; give what count_answers returns"):
+        wrong_cache_lab(llm, "nothing", count=2, table=[1])
 
 
 def test_a_damage_or_case_that_does_not_exist_is_refused(llm: LLM) -> None:
@@ -98,6 +128,16 @@ def test_a_damage_or_case_that_does_not_exist_is_refused(llm: LLM) -> None:
         wrong_cache_lab(llm, "fact lost")
     with pytest.raises(ValueError, match="case is 7; give a whole number from 1 to 6"):
         wrong_cache_lab(llm, case=7, count=COUNT)
+    with pytest.raises(ValueError, match=r"damage is \['nothing'\]; choose one of"):
+        wrong_cache_lab(llm, ["nothing"], count=1)
+    with pytest.raises(ValueError, match="llm has type NoneType; give an LLM"):
+        wrong_cache_lab(None, count=1)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "3", None, True])
+def test_a_count_that_cannot_be_is_refused(llm: LLM, count: object) -> None:
+    with pytest.raises(ValueError, match=r"count is .*; give a whole number of at least 1"):
+        wrong_cache_lab(llm, count=count)
 
 
 def test_the_html_form_has_the_lines_and_one_row_a_block(lab: LiveEditor) -> None:

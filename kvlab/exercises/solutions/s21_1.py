@@ -45,6 +45,25 @@ def gib():
     return nbytes / 2**30
 
 
+def wrong_width():
+    answered, in_use = 1_342_177_280, 2_147_483_648
+    assert answered / in_use == 80 / 128  # hidden_size / heads in place of head_dim
+    return "a"
+
+
+def wrong_heads():
+    answered, in_use = 21_474_836_480, 2_684_354_560
+    assert answered / in_use == 64 / 8  # query heads in place of KV heads
+    return "b"
+
+
+def wrong_windows():
+    layers, position = 62, 2 * 16 * 128 * 2  # 52 of the layers keep 1,024 positions at most
+    assert layers * 131_072 * position == 66_571_993_088
+    assert (10 * 131_072 + 52 * 1_024) * position == 11_173_625_856
+    return "c"
+
+
 SOLUTIONS = {
     "21.1-1": bytes_at_three_moments,
     "21.1-2": my_kv_cache_bytes,
@@ -52,4 +71,7 @@ SOLUTIONS = {
     "21.1-4": key_mask,
     "21.1-5": decode_step,
     "21.1-6": gib,
+    "21.1-7": wrong_width,
+    "21.1-8": wrong_heads,
+    "21.1-9": wrong_windows,
 }

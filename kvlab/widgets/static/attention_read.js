@@ -19,7 +19,7 @@ const READ_CSS = `
 .kvr-l>b{flex:1;font-weight:400}.kvr-l[data-kv]>b{font-weight:600}.kvr-l>i{width:2.5em;font-style:normal;text-align:right;color:var(--ink)}
 .kvr-l[data-head]::before{content:"";position:absolute;left:.35em;top:-.2em;bottom:50%;width:.5em;border:solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-width:0 0 1.5px 1.5px}
 .kvr-l[data-head]:not([data-first])::before{top:-1.1em}
-.kvr-heads>i[data-number=hidden]{width:4em;margin-left:-1em}.kvr[data-whole] [data-number=hidden]{display:none}.kvr-l>i[data-number=hidden]{width:2.8em;font-size:.93em;font-weight:600}
+.kvr-heads>i[data-number=hidden]{width:4em;margin-left:-1em}.kvr[data-whole] :is([data-number=hidden],[data-entry=unseen]){display:none}.kvr-l>i[data-number=hidden]{width:2.8em;font-size:.93em;font-weight:600}
 .kvr .kvr-heads{display:flex;align-items:center;gap:.4em}.kvr-heads>span{flex:1}.kvr-heads>i{width:2.9em;font-style:normal;text-align:right}
 .kvr-c{height:1.6em;margin-top:.14em;border-radius:4px;display:grid;place-items:center;border:1px dashed transparent;font-size:1em;line-height:1;overflow:hidden}
 .kvr-c>span{font-size:.86em}.kvr-c[data-kv]{margin-top:.5em}
@@ -36,7 +36,7 @@ const READ_CSS = `
 [data-read=P]>.kvr-c[data-head],[data-read=O]>.kvr-c[data-head],[data-read^=pad]>.kvr-c[data-head]{border-color:color-mix(in srgb,var(--ink) 12%,var(--paper));background:color-mix(in srgb,var(--W) var(--w,0%),var(--paper))}
 [data-read=padopen]>.kvr-c[data-head]{--W:var(--X)}
 [data-read=pad]>.kvr-c[data-head]{color:var(--soft)}
-.kvr-c[data-strong]{color:#000}.kvr-c[data-top]>span{font-weight:750}
+.kvr-c[data-nan]{color:var(--bad);font-style:italic}.kvr-c[data-strong]{color:#000}.kvr-c[data-top]>span{font-weight:750}
 [data-dim]{opacity:.5}
 .kvr-l[data-other],.kvr-c[data-other]{height:1em}.kvr-l[data-other]{padding-left:0}.kvr-l[data-other]>b{font-size:.9em}
 .kvr-c[data-fill=token]{background:color-mix(in srgb,var(--ink) 38%,var(--paper))}.kvr-c[data-fill=none]{border-color:var(--line)}
@@ -155,11 +155,12 @@ function drawCell(cell, line, kind, weight, isTop) {
     text.textContent = { P: "K V", O: "K V", pad: "pad", padopen: "pad" }[kind] ?? "";
     return;
   }
-  const mix = weight === undefined ? 0 : Math.round(Math.sqrt(weight)); // 10,000 is 100 %; small ones stay in sight
+  const mix = !weight ? 0 : Math.round(Math.sqrt(weight)); // 10,000 is 100 %; small ones stay in sight
   cell.style.setProperty("--w", `${mix}%`);
   cell.toggleAttribute("data-strong", mix >= 75);
   cell.toggleAttribute("data-top", isTop);
-  const shown = weight !== undefined && (isTop || weight >= 50 || kind.startsWith("pad"));
+  cell.toggleAttribute("data-nan", weight === null);
+  const shown = weight === null || (weight !== undefined && (isTop || weight >= 50 || kind.startsWith("pad")));
   text.textContent = !shown ? "" : kind === "pad" && weight === 0 ? "0" : decimal(weight);
 }
 
@@ -173,8 +174,9 @@ function readLegend(payload) {
   if (seen.has("slot")) rows.push(["slot", "", "empty slot, not read"]);
   if (payload.lengths) rows.push(["other", "", "another request's token"]);
   if (seen.has("pad")) rows.push(["pad", "", "padding"], ["leak", "", "weight on padding"]);
+  rows.push(["unseen", "◂ ▸", "unseen: weight on keys out of sight"]);
   return h("ul", { class: "kvr-legend" }, ...rows.map(([kind, text, words]) =>
-    h("li", {}, h("span", { class: "kvr-key", "data-read": kind, "aria-hidden": "true" }, text), words)));
+    h("li", { "data-entry": kind }, h("span", { class: "kvr-key", "data-read": kind, "aria-hidden": "true" }, text), words)));
 }
 
 /** Buttons for a few choices, a list for many. Returns { element, show }. */
@@ -199,7 +201,7 @@ function readChooser(name, title, options, onPick) {
 VIEWS.attention_read = (element, payload, options) => {
   const frame = createFrame(element, {
     view: "attention_read", title: payload.title, css: GROWTH_CSS + READ_CSS,
-    hint: "One query, its own key and all earlier ones. ↑ ↓ choose a query head, L the next layer.",
+    hint: "One query, its own and all earlier keys. ↑ ↓ head, L layer.",
   });
   const choice = { layer: payload.layer, head: payload.head };
   const { stops, layers, heads, columns } = payload;
@@ -232,13 +234,13 @@ VIEWS.attention_read = (element, payload, options) => {
     const kinds = columns.map((_, p) => readKind(payload, s, p));
     grid.lines.forEach((line, r) => {
       const weights = line.head === undefined ? null : rows[line.head];
-      const top = weights && topTwo(weights)[0];
+      const top = weights && !weights.includes(null) ? topTwo(weights)[0] : null;
       const dim = mine !== null && (weights ? line.head !== choice.head : line.kv !== mine && line.other === undefined);
       line.label.toggleAttribute("data-dim", dim);
       grid.columns.forEach((c, p) => {
         c.cells[r].toggleAttribute("data-dim", dim);
         if (line.other !== undefined) drawOther(c.cells[r], line, payload, s, p);
-        else drawCell(c.cells[r], line, kinds[p], weights?.[p], weights !== null && p === top);
+        else drawCell(c.cells[r], line, kinds[p], weights?.[p], p === top);
       });
       const tell = { hidden: () => "", sum: () => decimal(total(weights)), pad: () => decimal(leakOf(columns, s, weights)) };
       for (const number of line.numbers) number.textContent = tell[number.dataset.number]();
@@ -252,7 +254,7 @@ VIEWS.attention_read = (element, payload, options) => {
       c.column.dataset.read = kinds[p];
       c.column.classList.toggle("kvr-own", p === s.own);
       c.token.textContent = known ? c.seen : "";
-      const weight = shown && shown[p] !== undefined ? `, weight ${(shown[p] / 10000).toFixed(4)}` : "";
+      const weight = shown && shown[p] !== undefined ? `, weight ${shown[p] === null ? "NaN" : (shown[p] / 10000).toFixed(4)}` : "";
       const words = `${c.name}${known && c.full ? `: ${c.full}` : ""}, ${p === s.own ? "the query's own key" : READ_KINDS[kinds[p]]}${weight}`;
       c.column.title = words;
       c.column.setAttribute("aria-label", words);
@@ -267,7 +269,8 @@ VIEWS.attention_read = (element, payload, options) => {
       const unseen = (is) => total(weights.filter((_, p) => is(middles[p])));
       const [left, right] = [unseen((x) => x < start), unseen((x) => x > end)];
       const number = line.numbers[0];
-      number.textContent = left + right < 50 ? "" : `${left >= right ? "◂" : ""}${decimal(left + right)}${left < right ? "▸" : ""}`;
+      const both = total([left, right]), isLeft = right !== null && (left === null || left >= right);
+      number.textContent = both !== null && both < 50 ? "" : `${isLeft ? "◂" : ""}${decimal(both)}${isLeft ? "" : "▸"}`;
       number.title = number.textContent && "weight on keys that are scrolled out of sight";
     }
   }

@@ -19,9 +19,10 @@ const LAYOUTS_CSS = `
 .kvl-c::after{font-size:min(.76em,calc(var(--cell,1.4em)*.82))}.kvl[data-fine] .kvl-inner .kvl-c::after{content:none}
 .kvl-c[data-kind=none]{visibility:hidden}
 .kvl-c[data-kind=P]{background:var(--r);color:var(--on)}.kvl-c[data-kind=P]::after,.kvl-c[data-kind=heldP]::after{content:"P"}
-.kvl-c[data-kind=O]{background:color-mix(in srgb,var(--r) 42%,var(--paper));border-color:var(--r)}.kvl-c[data-kind=O]::after,.kvl-c[data-kind=heldO]::after{content:"O"}
+.kvl-c[data-kind=O]{background:linear-gradient(to top,var(--r) 0 24%,color-mix(in srgb,var(--r) 30%,var(--paper)) 24%);border-color:var(--r)}.kvl-c[data-kind=O]::after,.kvl-c[data-kind=heldO]::after{content:"O"}
 .kvl-c[data-kind=pad],.kvl-part[data-part=pad]{border-color:var(--line);background:repeating-linear-gradient(135deg,transparent 0 3px,color-mix(in srgb,var(--ink) 26%,transparent) 3px 5px)}
 .kvl-c[data-kind^=held]{border:1px dotted var(--soft);background:color-mix(in srgb,var(--r,var(--ink)) 14%,var(--paper));color:var(--soft);font-weight:400}
+.kvl-c[data-kind=heldO]{box-shadow:inset 0 -.3em color-mix(in srgb,var(--r) 45%,var(--paper))}
 .kvl-c[data-kind=tail]{border:1px dashed color-mix(in srgb,var(--ink) 50%,var(--paper))}
 .kvl-block{flex:none;margin-right:.35em;display:flex;flex-direction:column}.kvl-block[data-off]{visibility:hidden}
 .kvl-id{width:0;height:1.2em;font-size:.76em;line-height:1.15em;color:var(--soft);white-space:nowrap}.kvl[data-tight] .kvl-id span{display:none}.kvl-block[data-new] .kvl-id{color:var(--ink);font-weight:650}

@@ -79,7 +79,7 @@ function shapeSheet(payload) {
   const [batch, heads, positions, width] = payload.shape;
   const axes = [["L", "layers: sheets", payload.layers], ["B", "requests: groups", batch], ["H_kv", "heads: lanes", heads], ["T", "positions: length", positions], ["d_h", "width: thickness", width]];
   const words = axes.map(([letter, what, n]) => h("span", {}, h("b", {}, `${letter} = ${thousands(n)}`), ` ${what}`));
-  const limit = h("span", { class: "kvs-limit" }, `allocated up to ${payload.limit[1]}`);
+  const limit = h("span", { class: "kvs-limit" }, `limit: ${payload.limit[1]} at once`);
   const row = h("div", { class: "kvs-axes", title: "A longer or thicker lane is more, not to scale." }, ...words, limit);
   const sheet = h("div", { class: "kvs-sheet", "data-layers": payload.layers }, shapePanel(payload, "K"), shapePanel(payload, "V"), row);
   const behind = Math.min(payload.layers - 1, 7);
