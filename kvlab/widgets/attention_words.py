@@ -33,6 +33,7 @@ def _goals(columns: Sequence, stop: Mapping, weights: Sequence[int]) -> str:
     """The two largest weights of a head, its own key's, and the padding's."""
     own = stop["own"]
     first, *others = ranked(weights)
+    others = [p for p in others if weights[p] >= 50]  # the rest would read 0.00
     share = "most of its weight" if weights[first] >= 5000 else "the largest weight"
     told = f"{share}, {decimal(weights[first])}, goes to {key(columns, own, first)}"
     if others:

@@ -877,12 +877,8 @@ assert counts["nothing"].num_right >= 19 and counts["fact hidden"].num_right <= 
 assert counts["fact exchanged"].num_other >= 19 and counts["keys turned by one"].num_right <= 10
 for name in ("value's word hidden", "positions 1 late", "slots turned by one"):
     assert counts[name].num_right >= 18
-assert (
-    counts["positions 1 late"].logit_change
-    > 0.1
-    > 0.01
-    > counts["slots turned by one"].logit_change
-)
+assert counts["positions 1 late"].logit_change > 0.1
+assert counts["slots turned by one"].logit_change < 0.01
 
 # %% [markdown]
 # Three of these faults leave the answers right:

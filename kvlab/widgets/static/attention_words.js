@@ -63,7 +63,8 @@ function oneHead({ heads, columns }, s, layer, head) {
 }
 
 function goalsOf(columns, s, weights) {
-  const [first, second] = topTwo(weights);
+  const [first, next] = topTwo(weights);
+  const second = next !== undefined && weights[next] >= 50 ? next : undefined; // else it would read 0.00
   let told = `${weights[first] >= 5000 ? "most of its weight" : "the largest weight"}, ${decimal(weights[first])}, goes to ${goal(columns, s.own, first)}`;
   if (second !== undefined) told += `, then ${decimal(weights[second])} to ${goal(columns, s.own, second)}`;
   if (s.own !== first && s.own !== second) told += `; its own key gets ${decimal(weights[s.own])}`;
