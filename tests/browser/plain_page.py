@@ -6,9 +6,8 @@ MOUNT = """
 <script type="module">
 const module = await import(URL.createObjectURL(new Blob(
   [document.getElementById("module").textContent], { type: "text/javascript" })));
-for (const element of document.querySelectorAll(".kvlab-view")) {
-  module.mount(element, JSON.parse(element.querySelector("script").textContent));
-}
+window.views = [...document.querySelectorAll(".kvlab-view")].map((element) =>
+  module.mount(element, JSON.parse(element.querySelector("script").textContent)));
 window.kvlab = module;
 </script>
 """
@@ -17,7 +16,7 @@ window.kvlab = module;
 def plain_page(html: str, view: str, exports: str = "") -> str:
     """html: the HTML forms to mount, if any. exports: lines added to the module.
 
-    `window.kvlab` is the module, once everything is mounted.
+    `window.views` are what it mounted, `window.kvlab` is the module, once everything is there.
     """
     source = (module_source(view) + exports).replace("</script", "<\\/script")
     module = f'<script type="text/plain" id="module">{source}</script>'

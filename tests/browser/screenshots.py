@@ -94,6 +94,17 @@ notes = ("Ada likes soup.", "Ada likes soup. The key is red.")
 prompts = [llm.encode(tiny.prompt(note, "What does Ada like?", rules="")) for note in notes]
 attention_read(padded_reads(llm.model, prompts, token_text=llm.tokenizer.token_text), layer=1)
 """
+BLOCKS = f"""
+import sys
+sys.path.append({str(ROOT / "tests" / "widgets")!r})
+from blocks_cases import chapter, forks, large_run
+from kvlab.widgets import block_table
+
+block_table(chapter())
+"""
+BLOCK_SHOTS = (  # view, stop, how often the arrow down
+    *((0, 3, 0), (0, 12, 1), (0, 15, 0), (0, 24, 0), (1, 12, 3), (2, 420, 0), (2, 700, 6)),
+)
 SHOTS = (("small", 0, 5), ("real", 1, 8), ("end", 1, 99), ("long", 2, 20), ("editor", 3, None))
 SIZES = ((1280, 720), (1920, 1000))
 
@@ -234,6 +245,32 @@ def take_attention_reads(lab: Lab, browser: Browser, theme: str, folder: Path) -
         page.close()
 
 
+def take_blocks(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
+    """Section 21.5's example, continuations, and 200 blocks of 20 requests; also in large type."""
+    lab.write("blocks.ipynb", [BLOCKS, "block_table(forks())", "block_table(large_run())"])
+    for width, height in SIZES:
+        page = browser.new_page(viewport={"width": width, "height": height})
+        lab.open(page, "blocks.ipynb")
+        lab.run_all(page)
+        views = page.locator(".kv[data-view=block_table][data-stop]")
+        expect(views).to_have_count(3, timeout=90_000)
+        for size in ("", "-large"):
+            for index, stop, downs in BLOCK_SHOTS:
+                view = views.nth(index)
+                view.evaluate("element => element.scrollIntoView({ block: 'center' })")
+                view.focus()
+                page.keyboard.press("Home")
+                for _ in range(stop):
+                    page.keyboard.press("ArrowRight")
+                for _ in range(downs):
+                    page.keyboard.press("ArrowDown")
+                shot = f"blocks-{index}-{stop}{size}-{theme}-{width}.png"
+                page.screenshot(animations="disabled", path=folder / shot)
+                page.keyboard.press("Escape")
+            page.keyboard.press("p")
+        page.close()
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -250,6 +287,7 @@ def main() -> None:
                 take_sizes(lab, browser, theme.lower(), folder)
                 take_layouts(lab, browser, theme.lower(), folder)
                 take_wrong_cache(lab, browser, theme.lower(), folder)
+                take_blocks(lab, browser, theme.lower(), folder)
 
 
 if __name__ == "__main__":

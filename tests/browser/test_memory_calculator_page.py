@@ -7,13 +7,14 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 
 from lab_server import Lab, Watch
+from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
 from kvlab.core import presets
 from kvlab.core.sizes import both_units
 from kvlab.core.spec import KVCacheSpec
 from kvlab.core.storage import Storage
-from kvlab.widgets import memory_calculator, module_source
+from kvlab.widgets import memory_calculator
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 CELLS = [
@@ -26,16 +27,6 @@ _ = calculator.add_class("t-memory")
     "calculator",
     "'memory' + ' done'",
 ]
-HOST = """
-<script type="module">
-const module = await import(URL.createObjectURL(new Blob(
-  [document.getElementById("module").textContent], { type: "text/javascript" })));
-for (const element of document.querySelectorAll(".kvlab-view")) {
-  module.mount(element, JSON.parse(element.querySelector("script").textContent));
-}
-window.mounted = true;
-</script>
-"""
 
 
 @pytest.fixture(scope="module")
@@ -171,15 +162,11 @@ def test_nothing_moves_from_model_to_model_and_all_of_it_is_on_one_screen(
 
 def test_without_a_kernel_the_same_picture_is_drawn(browser, tmp_path) -> None:
     shown = memory_calculator("gpt-oss-20b", context=128)
-    source = module_source("editor").replace("</script", "<\\/script")
     path = tmp_path / "page.html"
-    path.write_text(
-        f'<!doctype html><meta charset="utf-8">{shown.html()}'
-        f'<script type="text/plain" id="module">{source}</script>{HOST}'
-    )
+    path.write_text(plain_page(shown.html(), "editor"), encoding="utf-8")
     watch = Watch(browser.new_page())
     watch.page.goto(path.as_uri())
-    watch.page.wait_for_function("window.mounted")
+    watch.page.wait_for_function("window.kvlab")
     expect(watch.page.locator("[data-mark=bend]")).to_have_text("window full: 128")
     expect(watch.page.locator("[data-say]")).to_have_text(shown.result["view"]["sentence"])
     expect(watch.page.locator("select").first).to_be_disabled()
