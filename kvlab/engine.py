@@ -138,6 +138,11 @@ class LLMEngine:
         self._close(request, self.clock())
         return True
 
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes and their counts. False, changing nothing, while a request
+        holds blocks."""
+        return self.scheduler.manager.reset_prefix_cache()
+
     def has_unfinished_requests(self) -> bool:
         """Whether a step has something to do or to report."""
         return self.scheduler.has_unfinished_requests() or bool(self._unreported)

@@ -13,12 +13,14 @@ import torch
 
 from kvlab import tiny
 from kvlab.core.block_pool import BlockPool
-from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
+from kvlab.core.kv_cache_manager import KVCacheManager
+from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
 from kvlab.core.request import FinishReason, Request, SamplingParams
 from kvlab.core.scheduler import Scheduler
 from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.trace import Trace
 from kvlab.engine import LLMEngine
+from kvlab.llm_arguments import checked_dtype, checked_layers, checked_length, default_blocks
 from kvlab.model_source import load
 from kvlab.outputs import RequestOutput, Sink, TextDeltas
 from kvlab.prompts import Prompt, as_list, one_each
@@ -26,8 +28,6 @@ from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.runner import ModelRunner, rounded_weights
-
-DEFAULT_CACHE_BYTES = 512 * 2**20
 
 
 class LLM:
@@ -37,6 +37,7 @@ class LLM:
     tokenizer: for a `Decoder`, "tiny" or the folder whose words it reads; without, it takes ids.
     num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
     dtype computes, cache_dtype is stored (None: the same). device None: CUDA if there is one.
+    prefix_cache_policy: hash, comparison, retention and kept logits; None takes the safe ones.
     Raises ValueError for arguments that do not fit, naming the value. One thread at a time.
     """
 
@@ -55,19 +56,18 @@ class LLM:
         max_num_batched_tokens: int = 2048,
         enable_chunked_prefill: bool = True,
         enable_prefix_caching: bool = True,
+        prefix_cache_policy: PrefixCachePolicy | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)
         config = self.model.config
-        length = _checked_length(max_model_len, config.max_model_len)
-        stored = self.model.dtype if cache_dtype is None else cache_dtype
-        if not isinstance(stored, torch.dtype) or not stored.is_floating_point:
-            raise ValueError(f"cache_dtype is {stored!r}; give a floating-point torch.dtype")
+        length = checked_length(max_model_len, config.max_model_len)
+        stored = checked_dtype(cache_dtype, self.model.dtype)
         if num_blocks is None:
             size = config.bytes_per_position(stored.itemsize) * block_size
-            num_blocks = _default_blocks(size, block_size, length)
+            num_blocks = default_blocks(size, block_size, length)
         self.cache = PagedCache(config, num_blocks, block_size, stored, self.device)
         manager = KVCacheManager(
             BlockPool(num_blocks),
@@ -76,6 +76,7 @@ class LLM:
             configuration=configuration_of(self.model, self.cache)
             if enable_prefix_caching
             else None,
+            policy=prefix_cache_policy,
         )
         limits = SchedulerConfig(
             max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length
@@ -137,6 +138,18 @@ class LLM:
             if name in self._sinks:
                 self._close(self._sinks[name])
         return any(ended)
+
+    @property
+    def prefix_cache_stats(self) -> PrefixCacheStats:
+        """Prompt tokens looked for and found since the start or the last reset."""
+        return self.engine.scheduler.manager.stats
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached prefixes and their counts, as after a change of weights in place.
+
+        False, changing nothing, while a request holds blocks.
+        """
+        return self.engine.reset_prefix_cache()
 
     # ---- requests on their way
 
@@ -232,7 +245,7 @@ class LLM:
         Raises ValueError for a layer that the model does not have.
         """
         cache, config = self.cache, self.model.config
-        watched = _checked_layers(attention_layers, config.num_layers)
+        watched = checked_layers(attention_layers, config.num_layers)
         meta = {
             "model": self.name,
             "num_layers": config.num_layers,
@@ -264,28 +277,3 @@ class LLM:
         used = sorted({t for r in requests for t in r["token_ids"]})
         vocab = {str(t): self.tokenizer.token_text(t) for t in used} if self.tokenizer else {}
         return Trace({**trace.meta, "vocab": vocab}, trace.initial, trace.events)
-
-
-def _checked_layers(asked: Iterable[int] | None, count: int) -> frozenset[int]:
-    """The layers to watch; none if none were asked for."""
-    layers = [] if asked is None else list(asked) if isinstance(asked, Iterable) else [None]
-    if any(type(n) is not int or not 0 <= n < count for n in layers):
-        raise ValueError(
-            f"attention_layers is {asked!r}; give layers from 0 to {count - 1}, "
-            "such as [0], or None"
-        )
-    return frozenset(layers)
-
-
-def _checked_length(asked: int | None, longest: int) -> int:
-    if asked is None:
-        return longest
-    if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= longest:
-        raise ValueError(f"max_model_len is {asked!r}; this model's positions allow 1 to {longest}")
-    return asked
-
-
-def _default_blocks(block_bytes: int, block_size: int, length: int) -> int:
-    if block_size < 1:
-        raise ValueError(f"block_size is {block_size!r}; give an integer of at least 1")
-    return max(1, min(4 * cdiv(length, block_size), DEFAULT_CACHE_BYTES // block_bytes))

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kvlab.core.hashing import BlockHash
+from kvlab.core.hashing import BlockContent, BlockHash, same_content
 
 
 @dataclass(slots=True, eq=False)
@@ -23,9 +23,14 @@ class KVCacheBlock:
     block_id: int
     ref_cnt: int = 0  # request tables that hold it
     block_hash: BlockHash | None = None
+    content: BlockContent | None = None  # what the identity stands for
+    logits_slot: int | None = None  # where its last position's logits are kept, if they are
 
     def __repr__(self) -> str:
         return f"KVCacheBlock({self.block_id}, ref_cnt={self.ref_cnt})"
+
+
+_NONE: dict[int, KVCacheBlock] = {}
 
 
 class BlockPool:
@@ -56,10 +61,18 @@ class BlockPool:
         """The free queue, next to be taken first."""
         return list(self._free)
 
-    def get_cached_block(self, block_hash: BlockHash) -> KVCacheBlock | None:
-        """The block with this identity; where several have it, the one registered first."""
-        found = self._cached.get(block_hash)
-        return next(iter(found.values())) if found else None
+    def get_cached_block(
+        self, block_hash: BlockHash, content: BlockContent | None = None
+    ) -> KVCacheBlock | None:
+        """The block with this identity; where several have it, the one registered first.
+
+        content: what the block and those before it must hold; one of equal identity that holds
+        something else is no hit. None: the identity alone decides.
+        """
+        for block in self._cached.get(block_hash, _NONE).values():
+            if content is None or same_content(content, block.content):
+                return block
+        return None
 
     def get_new_blocks(self, count: int) -> list[KVCacheBlock]:
         """Take `count` blocks from the head of the free queue; identities they carry are evicted.
@@ -112,24 +125,31 @@ class BlockPool:
         return released
 
     def cache_full_blocks(
-        self, blocks: Sequence[KVCacheBlock], hashes: Sequence[BlockHash]
+        self,
+        blocks: Sequence[KVCacheBlock],
+        hashes: Sequence[BlockHash],
+        contents: Sequence[BlockContent | None] | None = None,
     ) -> list[KVCacheBlock]:
         """Register full blocks under their identities. Returns the newly registered ones."""
-        new = [(b, h) for b, h in zip(blocks, hashes, strict=True) if b.block_hash is None]
-        for block, block_hash in new:
-            block.block_hash = block_hash
-            self._cached.setdefault(block_hash, {})[block.block_id] = block
-        return [b for b, _ in new]
+        new = []
+        contents = [None] * len(blocks) if contents is None else contents
+        for block, block_hash, content in zip(blocks, hashes, contents, strict=True):
+            if block.block_hash is None:
+                block.block_hash, block.content = block_hash, content
+                self._cached.setdefault(block_hash, {})[block.block_id] = block
+                new.append(block)
+        return new
 
     def uncache(self, block: KVCacheBlock) -> None:
-        """Take the block's identity away; equal content on other blocks stays findable."""
+        """Take the block's identity away, and what is kept with it; equal content on other blocks
+        stays findable."""
         if block.block_hash is None:
             return
         holders = self._cached[block.block_hash]
         del holders[block.block_id]
         if not holders:
             del self._cached[block.block_hash]
-        block.block_hash = None
+        block.block_hash = block.content = block.logits_slot = None
 
     def release_unregistered(self, blocks: Iterable[KVCacheBlock]) -> None:
         """Take identities away from blocks whose content was never written (a failed step)."""
@@ -158,6 +178,10 @@ class BlockPool:
             if block.block_hash is not None:
                 assert block_id in self._cached[block.block_hash], (
                     f"block {block_id}: identity not indexed"
+                )
+            else:
+                assert block.content is None and block.logits_slot is None, (
+                    f"block {block_id}: keeps something without an identity"
                 )
         for block_hash, holders in self._cached.items():
             assert holders, "an identity without a block"

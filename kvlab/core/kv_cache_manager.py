@@ -10,12 +10,14 @@ Invariants (`check_invariants` asserts them):
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvlab.core.block_pool import BlockPool, KVCacheBlock
-from kvlab.core.hashing import BlockHash, extra_keys_of, hash_block_tokens, root_hash
-from kvlab.core.request import Request
+from kvlab.core.kept_logits import KeptLogits, LogitsToKeep
+from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
+from kvlab.core.prefix_lookup import PrefixLookup
+from kvlab.core.request import Request, RequestStatus
 
 Observer = Callable[..., None]  # observer(kind, request, **data)
 
@@ -43,8 +45,11 @@ class KVCacheManager:
         *,
         enable_prefix_caching: bool = True,
         configuration: dict[str, object] | None = None,
+        policy: PrefixCachePolicy | None = None,
     ) -> None:
-        """configuration: what K/V depend on besides tokens; its hash is the root of identities."""
+        """configuration: what K/V depend on besides tokens; its hash is the root of identities.
+        policy: what counts as a hit and what stays; None takes the safe choices.
+        """
         if not isinstance(block_size, int) or block_size < 1:
             raise ValueError(
                 f"block_size is {block_size!r}; give an integer of at least 1 (tokens a block)"
@@ -52,12 +57,13 @@ class KVCacheManager:
         self.pool = pool
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
-        self.root = root_hash({**(configuration or {}), "block_size": block_size})
+        self.policy = PrefixCachePolicy() if policy is None else policy
+        self.stats = PrefixCacheStats()
+        self.prefix = PrefixLookup(pool, block_size, configuration or {}, self.policy)
+        self.kept_logits = KeptLogits(self.policy.kept_logits)
         self.observer: Observer | None = None
         self._tables: dict[str, list[KVCacheBlock]] = {}
-        self._num_registered: dict[
-            str, int
-        ] = {}  # leading blocks of the table that were registered
+        self._num_registered: dict[str, int] = {}  # leading blocks of a table with an identity
         self._step_registered: dict[str, list[KVCacheBlock]] = {}  # in the step being scheduled
         self._step_copies: dict[str, BlockCopy] = {}
 
@@ -82,27 +88,16 @@ class KVCacheManager:
         """The longest cached prefix: its blocks and its number of tokens. Changes nothing.
 
         The last token is left out even if its block is cached: K/V alone give no logits, so at
-        least one position has to be computed.
+        least one position has to be computed, unless its logits are kept too.
         """
         if not self.enable_prefix_caching:
             return [], 0
-        hits: list[KVCacheBlock] = []
-        for block_hash in self._hashes(request, (request.num_tokens - 1) // self.block_size):
-            block = self.pool.get_cached_block(block_hash)
-            if block is None:
-                break
-            hits.append(block)
+        keeps_logits = self.kept_logits.capacity > 0
+        count = (request.num_tokens - (not keeps_logits)) // self.block_size
+        hits = self.prefix.find(request, count)
+        if len(hits) * self.block_size == request.num_tokens and hits[-1].logits_slot is None:
+            hits.pop()
         return hits, len(hits) * self.block_size
-
-    def _hashes(self, request: Request, count: int) -> list[BlockHash]:
-        """Identities of the first `count` full blocks; computed once, kept with the request."""
-        hashes, size = request.block_hashes, self.block_size
-        for i in range(len(hashes), count):
-            parent = hashes[-1] if hashes else self.root
-            tokens = request.all_token_ids[i * size : (i + 1) * size]
-            extras = extra_keys_of(request.adapter, request.cache_salt, i)
-            hashes.append(hash_block_tokens(parent, tokens, extras))
-        return hashes[:count]
 
     def blocks_needed(
         self, request: Request, num_new_tokens: int, hits: Sequence[KVCacheBlock] = ()
@@ -135,7 +130,7 @@ class KVCacheManager:
         Blocks that this call fills are registered at once, before the model has written them:
         requests of the same step may share them, since each layer writes before it attends.
         """
-        if num_new_tokens < 1:
+        if num_new_tokens < (0 if hits else 1):
             raise ValueError(
                 f"request {request.request_id!r}: slots for {num_new_tokens} tokens; "
                 "give at least 1"
@@ -147,10 +142,14 @@ class KVCacheManager:
             return []
         if self.blocks_needed(request, num_new_tokens, hits) > self.pool.num_free_blocks:
             return None
+        if self.enable_prefix_caching and request.request_id not in self._tables:
+            again = request.status is RequestStatus.PREEMPTED
+            self.stats.record(request.num_tokens, len(hits) * self.block_size, again)
         table = self._tables.setdefault(request.request_id, [])
         if hits:
             self.pool.touch(hits)
             table.extend(hits)
+            self._num_registered[request.request_id] = len(table)
             self._emit("shared", request, block_ids=[b.block_id for b in hits])
         new = [self._copy_tail(request)] if self._tail_is_shared(request) else []
         while len(table) < cdiv(length, self.block_size):
@@ -178,8 +177,8 @@ class KVCacheManager:
         start = self._num_registered.get(request.request_id, 0)
         if not self.enable_prefix_caching or num_full <= start:
             return
-        blocks = self._tables[request.request_id][start:num_full]
-        new = self.pool.cache_full_blocks(blocks, self._hashes(request, num_full)[start:])
+        table = self._tables[request.request_id]
+        new = self.prefix.register(request, table, start, num_full)
         self._num_registered[request.request_id] = num_full
         if new:
             self._step_registered.setdefault(request.request_id, []).extend(new)
@@ -203,17 +202,43 @@ class KVCacheManager:
         self._tables[child.request_id] = list(table)
         self._num_registered[child.request_id] = self._num_registered.get(parent.request_id, 0)
         child.block_hashes = list(parent.block_hashes)
+        child.block_contents = list(parent.block_contents)
         child.num_computed_tokens = parent.num_computed_tokens
         self._emit("forked", child, parent=parent.request_id, block_ids=[b.block_id for b in table])
 
     def free(self, request: Request) -> None:
         """Give back the request's references, deepest block first. Without blocks: nothing."""
         table = self._tables.pop(request.request_id, [])
+        if not self.policy.retain_freed:
+            self._forget(request, [b for b in table if b.ref_cnt == 1 and b.block_hash is not None])
         self._num_registered.pop(request.request_id, None)
         self._step_copies.pop(request.request_id, None)
         released = self.pool.free_blocks(reversed(table))
         if table:
             self._emit("freed", request, block_ids=[b.block_id for b in released])
+
+    def _forget(self, request: Request, last_held: Sequence[KVCacheBlock]) -> None:
+        """Immediate release: the identity goes with the last reference."""
+        for block in last_held:
+            self.pool.uncache(block)
+        if last_held:
+            self._emit("unregistered", request, block_ids=[b.block_id for b in last_held])
+
+    def use_kept_logits(self, request: Request) -> int:
+        """The slot of the logits that a request cached whole selects from."""
+        block = self._tables[request.request_id][-1]
+        self._emit("logits_reused", request, block_id=block.block_id)
+        return self.kept_logits.use(block)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every identity, start the counters anew. False, with nothing changed, while a
+        block is in use: as vLLM does, the caller ends its requests first.
+        """
+        if not self.pool.reset_prefix_cache():
+            return False
+        self.stats = PrefixCacheStats()
+        self._emit("reset", None)
+        return True
 
     # ---- a step's bracket
 
@@ -225,6 +250,16 @@ class KVCacheManager:
     def step_copies(self) -> tuple[BlockCopy, ...]:
         """Copies to carry out before the step writes anything."""
         return tuple(self._step_copies.values())
+
+    def step_logits(self, requests: Iterable[Request]) -> tuple[LogitsToKeep, ...]:
+        """Logits to keep after the pass: those of prompt blocks that the step fills."""
+        if not self.kept_logits.capacity:
+            return ()
+        found: list[LogitsToKeep] = []
+        for r in requests:
+            filled = self._step_registered.get(r.request_id, ())
+            found += self.kept_logits.keep(r, self.blocks_of(r.request_id), filled, self.block_size)
+        return tuple(found)
 
     def undo_step(self, request: Request) -> None:
         """The step is not going to write this request's new positions: take back their identities.

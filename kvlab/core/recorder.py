@@ -73,7 +73,8 @@ class Recorder:
 
     def state(self) -> State:
         """requests: counts and block table; blocks (those used so far): ref_cnt, identity, filled
-        slots, tier; free: the queue, next to be taken first; bytes: payload and reserved,
+        slots, tier, and whether its last position's logits are kept, where an engine keeps any;
+        free: the queue, next to be taken first; bytes: payload and reserved,
         if a position's size is known (`bytes_per_position` in meta).
         """
         filled = self._filled_slots()
@@ -89,6 +90,10 @@ class Recorder:
             for b in everyone
             if b.block_id in self._used
         }
+        if self.manager.kept_logits.capacity:
+            for key, shown in blocks.items():
+                block = self.manager.pool.blocks[int(key)]
+                shown["keeps_logits"] = block.logits_slot is not None
         state = {
             "requests": {key: self._request_state(r) for key, r in self._requests.items()},
             "blocks": blocks,

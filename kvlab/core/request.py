@@ -126,6 +126,7 @@ class Request:
     num_preemptions: int = 0
     last_step: int = 0  # the step it last took part in; the longest-waiting decode goes first
     block_hashes: list[bytes] = field(default_factory=list)  # identities of its full blocks so far
+    block_contents: list[bytes] = field(default_factory=list, repr=False)  # the hashes' inputs
 
     def __post_init__(self) -> None:
         self.prompt_token_ids = tuple(self.prompt_token_ids)

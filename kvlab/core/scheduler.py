@@ -106,7 +106,9 @@ class Scheduler:
         if not preempted:
             self._schedule_waiting(budget)
         rows = tuple(self._row(r, count) for r, count in self._in_step.values())
-        self._open = SchedulerOutput(self.step_index, rows, self.manager.step_copies())
+        kept = self.manager.step_logits([r for r, _ in self._in_step.values()])
+        copies = self.manager.step_copies()
+        self._open = SchedulerOutput(self.step_index, rows, copies, logits_to_keep=kept)
         return self._open
 
     def _schedule_running(self, budget: int) -> tuple[int, bool]:
@@ -164,7 +166,8 @@ class Scheduler:
         self._in_step[request.request_id] = (request, count)
         request.last_step = self.step_index
         start = request.num_computed_tokens
-        self._emit("scheduled", request, start=start, end=start + count)
+        if count:
+            self._emit("scheduled", request, start=start, end=start + count)
         return count
 
     def _row(self, request: Request, count: int) -> ScheduledRequest:
@@ -177,6 +180,7 @@ class Scheduler:
             request.all_token_ids[start : start + count],
             self.manager.block_table(request.request_id),
             samplers,
+            None if count else self.manager.use_kept_logits(request),
         )
 
     def _fork_now(self, request: Request) -> list[Request]:
@@ -231,7 +235,11 @@ class Scheduler:
             request, _ = self._in_step[row.request_id]
             for r in (request, *row.samplers[1:]):
                 r.num_computed_tokens = row.end
-            self._emit("computed", request, start=row.start, end=row.end)
+            if row.token_ids:
+                self._emit("computed", request, start=row.start, end=row.end)
+        for kept in output.logits_to_keep:
+            request, _ = self._in_step[kept.request_id]
+            self._emit("logits_kept", request, position=kept.position)
 
     def _record_selected(
         self, requests: Sequence[Request], sampled: Mapping[str, SampledToken]

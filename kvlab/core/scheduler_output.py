@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kvlab.core.kept_logits import LogitsToKeep
 from kvlab.core.kv_cache_manager import BlockCopy
 from kvlab.core.request import Request
 
@@ -13,6 +14,8 @@ class ScheduledRequest:
 
     samplers: the requests that select an output from the row's last logits. None for a chunk
     that ends before the last known token; several where a prompt has n continuations.
+    logits_slot: a prompt that is cached whole computes nothing and selects from the logits that
+    were kept in this slot.
     """
 
     request_id: str
@@ -20,6 +23,7 @@ class ScheduledRequest:
     token_ids: Sequence[int]
     block_ids: Sequence[int]
     samplers: tuple[Request, ...]
+    logits_slot: int | None = None
 
     @property
     def end(self) -> int:
@@ -31,7 +35,8 @@ class SchedulerOutput:
     """The only message from bookkeeping to tensors.
 
     Order within a step: `blocks_to_load` from another tier, `blocks_to_copy` (copy-on-write),
-    the model pass over `requests`, `blocks_to_store` to another tier.
+    kept logits are read, the model pass over `requests`, `logits_to_keep`, `blocks_to_store` to
+    another tier.
     """
 
     step: int
@@ -39,6 +44,7 @@ class SchedulerOutput:
     blocks_to_copy: tuple[BlockCopy, ...] = ()
     blocks_to_load: tuple[BlockCopy, ...] = ()
     blocks_to_store: tuple[BlockCopy, ...] = ()
+    logits_to_keep: tuple[LogitsToKeep, ...] = ()
 
     @property
     def num_scheduled_tokens(self) -> int:

@@ -20,7 +20,8 @@ class Event:
     """Something a reader can stop at.
 
     kind: added, admitted, scheduled, shared, block_taken, evicted, copied, registered, forked,
-    computed, selected, freed, preempted, step_failed, finished.
+    computed, logits_kept, logits_reused, selected, unregistered, freed, preempted, step_failed,
+    finished, reset.
     """
 
     kind: str

@@ -6,6 +6,7 @@ every new block evicts one. A fresh request's block identities are hashed within
 
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvlab.core.block_pool import BlockPool
@@ -132,3 +133,19 @@ def _figures(case: Case, taken: list[dict[str, float]]) -> dict[str, object]:
         },
         "admitted_tokens_per_second": summary([tokens / seconds["admit"] for seconds in taken]),
     }
+
+
+def growth(cases: Mapping[str, Mapping]) -> list[tuple[str, str, float, float]]:
+    """From the smallest to the largest case: growth of the size, growth of the admission's time.
+
+    Linear in the prompt: both are near each other. Not in the pool: the time stays near 1x.
+    Of each case the best round counts: it was disturbed least.
+    """
+    found = []
+    for what, word, key in (("prompt", "long", "prompt_tokens"), ("pool", "large", "pool_blocks")):
+        group = [case for name, case in cases.items() if name.startswith(f"{what} ")]
+        if len(group) > 1:
+            least, most = group[0], group[-1]
+            rates = [c["operations_per_second"]["admit"]["max"] for c in (least, most)]
+            found.append((what, word, most[key] / least[key], rates[0] / rates[1]))
+    return found

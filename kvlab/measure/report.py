@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from kvlab.measure import competitors as c
 from kvlab.measure.editor_speed import REDRAW_GOAL
 from kvlab.measure.footprint import IMPORT_GOAL
+from kvlab.measure.manager_speed import growth
 from kvlab.measure.run_all import BYTES_GOAL, SECONDS_GOAL
 from kvlab.measure.throughput import GOALS
 
@@ -90,25 +91,9 @@ def manager(cases: Mapping[str, Mapping]) -> str:
     title = "Bookkeeping: operations a second, blocks of 16, the pool full of cached blocks"
     notes = [
         f"  {what} {size:,.0f}x as {word}: {time:,.2f}x the time to look up and allocate a prompt"
-        for what, word, size, time in manager_growth(cases)
+        for what, word, size, time in growth(cases)
     ]
     return "\n".join([title, aligned(table), *notes])
-
-
-def manager_growth(cases: Mapping[str, Mapping]) -> list[tuple[str, str, float, float]]:
-    """From the smallest to the largest case: growth of the size, growth of the admission's time.
-
-    Linear in the prompt: both are near each other. Not in the pool: the time stays near 1x.
-    Of each case the best round counts: it was disturbed least.
-    """
-    found = []
-    for what, word, key in (("prompt", "long", "prompt_tokens"), ("pool", "large", "pool_blocks")):
-        group = [case for name, case in cases.items() if name.startswith(f"{what} ")]
-        if len(group) > 1:
-            least, most = group[0], group[-1]
-            rates = [c["operations_per_second"]["admit"]["max"] for c in (least, most)]
-            found.append((what, word, most[key] / least[key], rates[0] / rates[1]))
-    return found
 
 
 def calculator(found: Mapping[str, Mapping]) -> str:

@@ -1,11 +1,17 @@
 """Carries out a SchedulerOutput: copy blocks, one pass of the model, select outputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
+from kvlab.core.kept_logits import LogitsToKeep
+from kvlab.core.request import Request
+from kvlab.core.scheduler_output import (
+    SampledToken,
+    ScheduledRequest,
+    SchedulerOutput,
+)
 from kvlab.tensors.attention import attention_weights, causal_mask
 from kvlab.tensors.block_copy import copy_blocks
 from kvlab.tensors.input_batch import InputBatch, build_input_batch
@@ -21,6 +27,7 @@ class ModelRunner:
     on_logits: called with {request_id: logits [V]} for the rows that select an output.
     watch_layers: of these layers, keep the attention weights of each request's last query in
     `watched` ({request_id: {layer: [num_query_heads, length]}}), for views. None costs nothing.
+    kept_logits: slot -> logits [V] of a block's last position; the scheduler says which and when.
     """
 
     def __init__(self, model: Decoder, cache: PagedCache) -> None:
@@ -29,6 +36,11 @@ class ModelRunner:
         self.on_logits: Callable[[Mapping[str, Tensor]], None] | None = None
         self.watch_layers: frozenset[int] = frozenset()
         self.watched: dict[str, dict[int, Tensor]] = {}
+        self.kept_logits: dict[int, Tensor] = {}
+
+    @property
+    def kept_logits_nbytes(self) -> int:
+        return sum(t.nbytes for t in self.kept_logits.values())
 
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
@@ -36,39 +48,58 @@ class ModelRunner:
         if output.blocks_to_load or output.blocks_to_store:
             raise RuntimeError("this runner has no second tier to load from or store to")
         copy_blocks(self.cache, output.blocks_to_copy)
-        batch = build_input_batch(output.requests, self.cache.block_size, self.model.device)
-        self.attention.begin(batch)
         self.watched.clear()
-        attention = self._watching(output, batch) if self.watch_layers else self.attention
-        hidden = self.model(batch.input_ids, batch.positions, attention)
-        return self._select(output, batch, hidden)
+        ready = [row for row in output.requests if row.logits_slot is not None]
+        found = [self.kept_logits[row.logits_slot] for row in ready for _ in row.samplers]
+        rows = tuple(row for row in output.requests if row.logits_slot is None)
+        logits = self._compute(rows, output.logits_to_keep) if rows else None
+        if found:
+            logits = torch.stack(found if logits is None else [*found, *logits])
+        return self._select([r for row in (*ready, *rows) for r in row.samplers], logits)
 
-    def _select(
-        self, output: SchedulerOutput, batch: InputBatch, hidden: Tensor
-    ) -> dict[str, SampledToken]:
-        """Logits of the rows that end at the last known token; one draw a sampler."""
-        rows, requests = [], []
-        for row, last in zip(output.requests, batch.last_rows, strict=True):
-            requests.extend(row.samplers)
-            rows.extend([last] * len(row.samplers))
+    def _compute(
+        self, rows: tuple[ScheduledRequest, ...], to_keep: Sequence[LogitsToKeep]
+    ) -> Tensor | None:
+        """One pass of the model. Returns logits [samplers, V], one row a sampler, if there are any.
+
+        Besides each row's last position, those of `to_keep` get logits too.
+        """
+        batch = build_input_batch(rows, self.cache.block_size, self.model.device)
+        self.attention.begin(batch)
+        attention = self._watching(rows, batch) if self.watch_layers else self.attention
+        hidden = self.model(batch.input_ids, batch.positions, attention)
+        ends = dict(zip((row.request_id for row in rows), batch.last_rows, strict=True))
+        start = {row.request_id: ends[row.request_id] + 1 - row.end for row in rows}
+        wanted = [ends[row.request_id] for row in rows for _ in row.samplers]
+        count = len(wanted)
+        wanted += [start[kept.request_id] + kept.position for kept in to_keep]
+        if not wanted:
+            return None
+        every = wanted == list(range(len(hidden)))
+        logits = self.model.compute_logits(hidden if every else hidden[wanted])
+        for kept, row in zip(to_keep, logits[count:], strict=True):
+            self.kept_logits[kept.slot] = row.clone()
+        return logits[:count]
+
+    def _select(self, requests: list[Request], logits: Tensor | None) -> dict[str, SampledToken]:
+        """One draw a request from its row of logits [requests, V]."""
         if not requests:
             return {}
-        logits = self.model.compute_logits(
-            hidden if rows == list(range(len(hidden))) else hidden[rows]
-        )
         if self.on_logits is not None:
             self.on_logits({r.request_id: x for r, x in zip(requests, logits, strict=True)})
         return {
             r.request_id: token for r, token in zip(requests, sample(logits, requests), strict=True)
         }
 
-    def _watching(self, output: SchedulerOutput, batch: InputBatch) -> Callable[..., Tensor]:
+    def _watching(
+        self, rows: Sequence[ScheduledRequest], batch: InputBatch
+    ) -> Callable[..., Tensor]:
         """The same attention, which also notes watched layers' weights by the specification."""
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             mixed = self.attention(layer, query, key, value)
             if layer in self.watch_layers:
-                for row, last in zip(output.requests, batch.last_rows, strict=True):
+                for row, last in zip(rows, batch.last_rows, strict=True):
                     keys, _ = self.cache.read(list(row.block_ids), row.end)
                     last_query = query[last : last + 1].transpose(0, 1)  # [Hq, 1, d]
                     weights = attention_weights(

@@ -11,18 +11,33 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvlab.core.block_pool import BlockPool
+from kvlab.core.hashing import sha256, truncated_sha256
 from kvlab.core.kv_cache_manager import KVCacheManager
+from kvlab.core.prefix_cache import PrefixCachePolicy
 from kvlab.core.request import Request
 
 token = st.integers(0, 2)
 
 
 class ManagerMachine(RuleBasedStateMachine):
-    @initialize(blocks=st.integers(2, 12), size=st.integers(1, 4), caching=st.booleans())
-    def start(self, blocks, size, caching):
+    @initialize(
+        blocks=st.integers(2, 12),
+        size=st.integers(1, 4),
+        caching=st.booleans(),
+        hash_function=st.sampled_from([sha256, truncated_sha256(0), truncated_sha256(1)]),
+        retain=st.booleans(),
+        kept=st.integers(0, 3),
+    )
+    def start(self, blocks, size, caching, hash_function, retain, kept):
         self.size = size
-        self.manager = KVCacheManager(BlockPool(blocks), size, enable_prefix_caching=caching)
+        self.manager = KVCacheManager(
+            BlockPool(blocks),
+            size,
+            enable_prefix_caching=caching,
+            policy=PrefixCachePolicy(hash_function, True, retain, kept),
+        )
         self.live: dict[str, Request] = {}
+        self.logits: dict[int, tuple] = {}  # slot -> the history whose logits are kept there
         self.slots: dict[tuple[int, int], tuple] = {}  # (block, offset) -> the history stored there
         self.count = 0
 
@@ -36,12 +51,15 @@ class ManagerMachine(RuleBasedStateMachine):
     def admit(self, tokens, salt, chunk):
         request = self.new(tokens, salt)
         hits, num_hit = self.manager.get_computed_blocks(request)
-        assert num_hit < request.num_tokens
+        assert num_hit <= request.num_tokens
         count = min(chunk, request.num_tokens - num_hit)
         if self.manager.allocate_slots(request, count, hits) is None:
             return
         request.num_computed_tokens = num_hit
         self.live[request.request_id] = request
+        if count == 0:
+            slot = self.manager.use_kept_logits(request)
+            assert self.logits[slot] == self.history(request, num_hit - 1), "another's logits"
         self.run(request, count)
 
     @precondition(lambda self: self.live)
@@ -78,6 +96,10 @@ class ManagerMachine(RuleBasedStateMachine):
         del self.live[request.request_id]
         self.manager.free(request)
 
+    @rule()
+    def reset(self):
+        assert self.manager.reset_prefix_cache() == (not self.live)
+
     @precondition(lambda self: self.live)
     @rule(data=st.data(), tokens=st.lists(token, min_size=1, max_size=8))
     def failed_step(self, data, tokens):
@@ -92,6 +114,7 @@ class ManagerMachine(RuleBasedStateMachine):
         hits, num_hit = self.manager.get_computed_blocks(fresh)
         if self.manager.allocate_slots(fresh, fresh.num_tokens - num_hit, hits) is not None:
             scheduled.append(fresh)
+        self.manager.step_logits(scheduled)
         for request in scheduled:
             self.manager.undo_step(request)
             assert request.num_computed_tokens == 0
@@ -110,6 +133,9 @@ class ManagerMachine(RuleBasedStateMachine):
             block = self.manager.pool.blocks[table[t // self.size]]
             assert block.ref_cnt == 1, "a write into a shared block"
             self.slots[block.block_id, t % self.size] = self.history(request, t)
+        for keep in self.manager.step_logits([request]):
+            assert start <= keep.position < start + count
+            self.logits[keep.slot] = self.history(request, keep.position)
         request.num_computed_tokens += count
         self.manager.commit_step()
 
@@ -129,6 +155,19 @@ class ManagerMachine(RuleBasedStateMachine):
     def counts_and_tables_agree(self):
         if hasattr(self, "manager"):
             self.manager.check_invariants(list(self.live.values()))
+
+    @invariant()
+    def what_nobody_holds_keeps_an_identity_or_not(self):
+        if hasattr(self, "manager") and not self.manager.policy.retain_freed:
+            free = self.manager.pool.free_block_ids
+            assert all(self.manager.pool.blocks[i].block_hash is None for i in free)
+
+    @invariant()
+    def kept_logits_stay_within_their_bound(self):
+        if hasattr(self, "manager"):
+            kept = [b for b in self.manager.pool.blocks.values() if b.logits_slot is not None]
+            assert len(kept) == len({b.logits_slot for b in kept}) == len(self.manager.kept_logits)
+            assert len(kept) <= self.manager.policy.kept_logits
 
     @invariant()
     def every_request_reads_its_own_history(self):
@@ -152,8 +191,8 @@ TestManagerMachine = ManagerMachine.TestCase
 @pytest.mark.soak
 class TestManagerMachineLong(ManagerMachine.TestCase):
     settings = settings(
-        max_examples=300,
-        stateful_step_count=400,
+        max_examples=100,
+        stateful_step_count=2000,
         derandomize=False,
         suppress_health_check=list(HealthCheck),
     )

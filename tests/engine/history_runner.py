@@ -37,6 +37,7 @@ class HistoryRunner:
     def __init__(self, block_size):
         self.block_size = block_size
         self.slots: dict[int, int] = {}
+        self.kept: dict[int, int] = {}  # in place of kept logits: the history they belong to
         self.steps: list[dict[str, int]] = []  # positions computed in each step, by request
         self.fail_next = False
 
@@ -51,8 +52,17 @@ class HistoryRunner:
             for i in range(self.block_size)
         ]
         self.slots.update(copied)
+        for row in output.requests:
+            if row.logits_slot is not None:
+                history = fingerprints(row.samplers[0].all_token_ids)[-1]
+                assert self.kept[row.logits_slot] == history, f"{row.request_id}: foreign logits"
         for row in output.requests:  # all rows write before any row reads, as each layer does
             self._write(row)
+        rows = {row.request_id: row for row in output.requests}
+        for keep in output.logits_to_keep:
+            row = rows[keep.request_id]
+            assert row.start <= keep.position < row.end, "logits of a position not computed here"
+            self.kept[keep.slot] = self.slots[self._slot(row, keep.position)]
         return {
             r.request_id: SampledToken(next_token(self._read(row, r), r.sample_index))
             for row in output.requests
@@ -85,9 +95,9 @@ class StepClock:
         return self.now
 
 
-def make_engine(num_blocks=64, block_size=4, *, eos=(), prefix_caching=True, **limits):
+def make_engine(num_blocks=64, block_size=4, *, eos=(), prefix_caching=True, policy=None, **limits):
     manager = KVCacheManager(
-        BlockPool(num_blocks), block_size, enable_prefix_caching=prefix_caching
+        BlockPool(num_blocks), block_size, enable_prefix_caching=prefix_caching, policy=policy
     )
     scheduler = Scheduler(manager, SchedulerConfig(**limits))
     return LLMEngine(scheduler, HistoryRunner(block_size), StepClock(), eos)

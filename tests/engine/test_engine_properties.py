@@ -5,6 +5,8 @@ from history_runner import alone, make_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvlab.core.hashing import sha256, truncated_sha256
+from kvlab.core.prefix_cache import PrefixCachePolicy
 from kvlab.core.request import FinishReason, SamplingParams
 
 request = st.fixed_dictionaries(
@@ -17,6 +19,12 @@ request = st.fixed_dictionaries(
         "aborted_at": st.none() | st.integers(0, 20),
     }
 )
+policies = st.builds(
+    PrefixCachePolicy,
+    st.sampled_from([sha256, truncated_sha256(0)]),
+    retain_freed=st.booleans(),
+    kept_logits=st.integers(0, 2),
+)
 
 
 @settings(max_examples=400)
@@ -27,15 +35,17 @@ request = st.fixed_dictionaries(
     st.integers(1, 24),
     st.booleans(),
     st.booleans(),
+    policies,
     st.sets(st.integers(0, 30), max_size=3),
 )
 def test_every_request_ends_once_as_if_alone(
-    plans, block_size, blocks, budget, chunked, caching, failing
+    plans, block_size, blocks, budget, chunked, caching, policy, failing
 ):
     engine = make_engine(
         blocks,
         block_size,
         prefix_caching=caching,
+        policy=policy,
         max_num_seqs=5,
         max_num_batched_tokens=budget,
         enable_chunked_prefill=chunked,

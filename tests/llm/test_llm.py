@@ -232,7 +232,7 @@ def test_trace_measures_the_tensors_and_names_the_tokens(llm):
 
 def test_weights_and_block_size_enter_the_identity():
     def root(**options):
-        return LLM(**options).engine.scheduler.manager.root
+        return LLM(**options).engine.scheduler.manager.prefix.root
 
     assert root() == root()
     assert root() != root(block_size=4)
@@ -240,7 +240,8 @@ def test_weights_and_block_size_enter_the_identity():
     model = LLM().model
     model.layers[0].mlp.down_proj.weight[0, 0] += 1e-3
     assert (
-        LLM(model).engine.scheduler.manager.root != LLM(LLM().model).engine.scheduler.manager.root
+        LLM(model).engine.scheduler.manager.prefix.root
+        != LLM(LLM().model).engine.scheduler.manager.prefix.root
     )
 
 

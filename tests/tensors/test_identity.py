@@ -93,6 +93,8 @@ def test_block_size_and_adapter():
     one = configuration()
     assert hit_across(one, one) == 8
     assert hit_across(one, one, block_size=2) == 0
+    roots = {KVCacheManager(BlockPool(8), n, configuration=one).prefix.root for n in (2, 4)}
+    assert len(roots) == 2
     manager = KVCacheManager(BlockPool(8), 4, configuration=one)
     assert manager.allocate_slots(Request("A", PROMPT, adapter="poet"), 9) is not None
     found = [
