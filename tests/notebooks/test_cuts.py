@@ -78,15 +78,15 @@ CUTS = (
     Cut(
         "the first row of the logits decides instead of the last",
         "tensors/runner.py",
-        "rows.extend([last] * len(row.samplers))",
-        "rows.extend([0] * len(row.samplers))",
+        "wanted = [ends[row.request_id] for row in rows for _ in row.samplers]",
+        "wanted = [0 for row in rows for _ in row.samplers]",
         ("21.1-b", "21.1-d"),
     ),
     Cut(
         "logits of every position are computed, not of the last one alone",
         "tensors/runner.py",
-        "hidden if rows == list(range(len(hidden))) else hidden[rows]\n        )",
-        "hidden\n        )[rows]",
+        "self.model.compute_logits(hidden if every else hidden[wanted])",
+        "self.model.compute_logits(hidden)[wanted]",
         ("21.1-d",),
     ),
     Cut(
