@@ -36,7 +36,7 @@
 #
 # After this section you can
 #
-# - say why earlier keys and values may be kept, and name two changes after which they may not;
+# - say why earlier keys and values may be kept, and what has to stay as it is for that;
 # - follow one decode step at one layer in numbers, and say what the cache does *not* hold;
 # - give the shape and the bytes of a cache, in a padded rectangle and in blocks;
 # - tell MHA, GQA and MQA apart, and say what sharing heads saves, what it costs, and what it leaves as it was.
@@ -142,8 +142,8 @@ assert reweighted[0] < TOLERANCE < min(reweighted[1:])
 #
 # Without the mask, layer 0 still agrees: its keys and values come from each token alone. But its *output*
 # has now read the new token, and everything above is made from that. Changed weights spoil their own
-# layer and all layers above. Keys and values may be kept as long as the model, its settings and the tokens before
-# them stay the same.
+# layer and all layers above. Keys and values may be kept as long as the mask, the weights and
+# the tokens before them stay the same.
 #
 # ## Prefill: the whole prompt in one pass
 #
@@ -287,7 +287,7 @@ for tokens, written in seen:
 assert [tokens for tokens, _ in seen] == [len(prompt_ids) + n for n in (1, 2, 3)]
 
 # %% [markdown]
-# The text is always one token ahead of the cache. A step computes keys and values of the token that it
+# After each step the text is one token ahead of the cache. A step computes keys and values of the token that it
 # *reads*, in every layer, and then selects the next one. [Section 21.6](21_6_growth.ipynb) follows this
 # through a whole request.
 #
@@ -515,7 +515,7 @@ layouts
 # A padded slot is not only wasted bytes. Something stands in it: keys and values of the filler token that
 # made the row longer. If a query may read them, they take part in its mixture. The next cell counts the bytes of
 # the first pass, and then serves twelve questions beside a longer request, with the padding masked and without
-# the mask, for two fillers.
+# the mask, for two fillers: the mark `<|endoftext|>`, which begins every prompt of this model, and a full stop.
 
 # %% tags=["claim-21.1-h"]
 from kvlab.tensors.reads import padded_reads
@@ -591,7 +591,7 @@ attention_read(reads)
 # %% tags=["claim-21.1-i"]
 from kvlab.tensors.attention import attention_weights, causal_mask
 
-print("       H_q  H_kv  one position's K   reads KV head   different scores   different mixtures")
+print("       H_q  H_kv  one position's K   reads KV head   different weights   different mixtures")
 for name, kv_heads in (("MHA", 4), ("GQA", 2), ("MQA", 1)):
     shape = {"num_layers": 1, "num_query_heads": 4, "num_kv_heads": kv_heads, "head_dim": 8}
     sharing = ModelConfig(vocab_size=50, hidden_size=32, intermediate_size=64, **shape)
@@ -606,7 +606,7 @@ for name, kv_heads in (("MHA", 4), ("GQA", 2), ("MQA", 1)):
     scores, mixtures = (len({tuple(r) for r in t.tolist()}) for t in (weights, watched.mixed[-1]))
     stored = [1, kv_heads, 1, 8]
     print(
-        f"{name:>5} {4:>4} {kv_heads:>5}   {stored!s:<16}   {reads!s:<13}   {scores:>16}   {mixtures:>18}"
+        f"{name:>5} {4:>4} {kv_heads:>5}   {stored!s:<16}   {reads!s:<13}   {scores:>17}   {mixtures:>18}"
     )
     assert keys.shape[1] == kv_heads and scores == mixtures == 4
 
@@ -769,7 +769,8 @@ reveal("21.1-p4", eight / two)
 
 # %% [markdown]
 # The same for other models, and with the rest of a GPU's memory beside it. Each model's `config.json` is read, layer
-# by layer; you can paste one of your own.
+# by layer; you can paste one of your own. "Windows" and "MLA" matter only for models that have them; the longest context
+# is what the memory allows, whatever the model was trained for.
 
 # %%
 memory_calculator("llama-3.1-8b", requests=1)
@@ -777,8 +778,9 @@ memory_calculator("llama-3.1-8b", requests=1)
 # %% [markdown]
 # ## What that ratio leaves out
 #
-# From 8 KV heads to 1 the *payload* shrinks to an eighth. The process does not, and neither does the work of
-# attention. The next two cells stop an engine halfway and measure what is there beside the payload:
+# From 8 KV heads to 1 the *payload* shrinks to an eighth, and with it each slot of the pool. The rest of the process
+# does not, and neither does the work of attention. The next two cells stop an engine halfway and measure what is
+# there beside the payload:
 #
 # - **parameters**, the model's weights, and **temporaries**, the tensors that a pass makes and drops;
 # - **block tails**, slots of taken blocks that no position fills yet, and the **free** blocks of the pool;
@@ -838,13 +840,15 @@ def decode_flops(kv_heads, length):
     return count_flops(engine.step)
 
 
-print("\noperations of one decode step: all, and of these the attention, which each key adds to")
-print("H_kv   payload at 512   at 128 positions   at 512 positions   for each key more")
+print(
+    "\nall operations of one decode step at two lengths, and what each further key adds (attention)"
+)
+print("H_kv   payload at 512   at 128 positions   at 512 positions   each key more")
 for kv_heads in (8, 2, 1):
     short, long = decode_flops(kv_heads, 128), decode_flops(kv_heads, 512)
     each = (long - short) / (512 - 128)
     payload = kv_cache_bytes(2, 1, kv_heads, 512, 16, 4)
-    print(f"{kv_heads:>4} {payload:>16,} {short:>18,} {long:>18,} {each:>19,.0f}")
+    print(f"{kv_heads:>4} {payload:>16,} {short:>18,} {long:>18,} {each:>15,.0f}")
     assert each == 2 * 2 * 2 * 8 * 16  # layers, (q.k and w.v), multiply and add, query heads, width
 
 # %% [markdown]
@@ -856,9 +860,10 @@ for kv_heads in (8, 2, 1):
 # ## Break it
 #
 # What would a reader of the *answers* notice if the cache were wrong? The model that comes with kvlab reads facts
-# from its context and from nowhere else. So do something to the cache between the notes and the question: take a
-# block away, put another request's in its place, shift it by one. Then see what the model says. Twenty cases of each,
-# counted:
+# from its context and from nowhere else. So do something to the cache after the notes have been processed and before
+# the question is: take a block away, put another request's in its place, shift it by one. Then see what the model
+# says. Twenty cases of each, counted. (How a position gets into the computation: each key and query is **rotated** by
+# an angle that grows with its position, so that a score depends on the distance of the two; Su et al. 2021.)
 
 # %%
 from kvlab.tiny.wrong_cache import DAMAGES, count_answers
@@ -871,7 +876,8 @@ chosen = (
 counts = count_answers(lab_llm, names=chosen, count=20)
 for name in chosen:
     row = counts[name]
-    print(f"{name:<20} {row.num_right:>2} right, {row.num_other:>2} the other request's answer")
+    told = f"{row.num_right:>2} right, {row.num_other:>2} the other request's answer"
+    print(f"{name:<20} {told}; logits move by {row.logit_change:.1f}")
     print(textwrap.indent(textwrap.fill(DAMAGES[name].done, 90), "    "))
 assert counts["nothing"].num_right >= 19 and counts["fact hidden"].num_right <= 5
 assert counts["fact exchanged"].num_other >= 19 and counts["keys turned by one"].num_right <= 10
@@ -886,8 +892,8 @@ assert counts["slots turned by one"].logit_change < 0.01
 # - **The value's word** alone is not missed: the full stop after it has read it already.
 # - **The question one position late**: all its distances to the notes grow by one. The logits change, and not enough to
 #   change an answer.
-# - **Slots turned by one**: each key keeps its value, and where a pair lies does not matter, since its position is
-#   worked into the key. When only the *keys* are turned, each is paired with a neighbour's value.
+# - **Slots turned by one**: each key keeps its value, and where a pair lies does not matter, since its position
+#   is in the key's rotation. When only the *keys* are turned, each is paired with a neighbour's value.
 #
 # So a right answer does not show that the cache is right. Choose a damage and a case; each change runs the engine:
 
@@ -973,7 +979,8 @@ def decode_step(q, k, v, keys, values):
 check("21.1-5", decode_step)
 
 # %% [markdown]
-# **Find the error.** Calculators in public use are wrong by factors of 0.2 to 8. Three of their mistakes, rebuilt:
+# **Find the error.** Calculators in public use are wrong by factors of 0.2 to 8. Three of their mistakes, rebuilt.
+# (A layer with a **window** reads and keeps the last positions only; in some models most layers are of this kind.)
 
 # %%
 check({"21.1-7": None, "21.1-8": None, "21.1-9": None})

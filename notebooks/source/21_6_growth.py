@@ -99,7 +99,8 @@ print("answer:       ", answer.outputs[0].text.strip())
 #
 # Each column is a position, each row the keys (K) or values (V) of one layer. A token that has been
 # selected stands in a dashed column: the text has it, the cache does not. Words in italics are the
-# model's own marks: *system*, *user*, *assistant* begin a turn, *end* closes it.
+# model's own marks: *endoftext* begins a prompt, *system*, *user*, *assistant* begin a turn, *end*
+# closes it.
 
 # %%
 cache_growth(trace)
@@ -338,8 +339,9 @@ assert reads == lengths  # every pass still reads all of them
 
 # %% [markdown]
 # Without a cache the work of a token grows with the whole sequence. With one, the projections and the
-# feed-forward parts are done for the new position alone. The attention is not saved: the new query
-# reads every key, one more in each pass. The last column is that part of the cached step: small for a
+# feed-forward parts are done for the new position alone. The new query's own attention is not saved: it
+# reads every key, one more in each pass. (The times differ less than the operations: a step of so small
+# a model has fixed costs that both ways pay.) The last column is that part of the cached step: small for a
 # short text, and growing with it.
 #
 # ## From logits to a selected token
@@ -472,8 +474,8 @@ assert outputs_with(PagedCache)[0] == wanted != outputs_with(ForgetfulCache)[0]
 # %% [markdown]
 # The first output is right even with the fault: the prompt's pass reads several tokens, so its keys and
 # values are written, and its logits select that output. Pass 1 reads its own slot, which nobody wrote, and
-# from there on every logit is NaN. With a prompt of a single token the first output fails as well; try
-# `outputs_with(ForgetfulCache, [11])` in a cell of your own.
+# from there on every logit is NaN; the largest of those comes out as token 0. With a prompt of a single token
+# the first output fails as well; try `outputs_with(ForgetfulCache, [11])` in a cell of your own.
 #
 # ## Your own text
 #
@@ -507,7 +509,8 @@ editor.check()  # raises what went wrong in the editor, if anything did
 #
 # - Selecting an output changes the text. Processing it, in a later pass, changes the cache.
 # - After $n$ outputs, $n-1$ of them are processed, as long as the last has not been consumed.
-# - A pass adds $2 \cdot L \cdot H_{kv} \cdot d_h \cdot s$ bytes for each position it processes: here 256.
+# - A pass adds $2 \cdot L \cdot H_{kv} \cdot d_h \cdot s$ bytes for each position it processes: 256 in the
+#   small example, 2,048 in the shipped model.
 # - The cache saves recomputing earlier positions. It does not save reading their keys and values.
 # - The payload is not the memory: parameters, temporaries, gather buffers, block tails, retained and free
 #   blocks come on top.
