@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.table import Table
 from kvlab.core import budget as fit
 from kvlab.core import presets
 from kvlab.core.formats import stored_format
-from kvlab.core.reasons import length_notices, rank_notices, reasons
+from kvlab.core.reasons import length_notices, pool_notices, rank_notices, reasons
 from kvlab.core.sizes import both_units, gb, gib, parse_size
 from kvlab.core.spec import KVCacheSpec
 from kvlab.core.spec_read import short
@@ -85,7 +86,7 @@ def run(
     storage = Storage(spec, stored_format(dtype, scale_bytes), window_policy, mla, tp)
     found = figures(storage, asked)
     if as_json:
-        print(json.dumps({"model": config, **found}, ensure_ascii=False))
+        print(json.dumps({"model": config, **found}))  # ASCII, whatever the reader's encoding
     else:
         show(config, storage, asked, found)
     return 0
@@ -93,12 +94,14 @@ def run(
 
 def read_spec(config: str) -> KVCacheSpec:
     """A configuration by its path, the name of a preset, or `tiny`."""
-    if os.path.exists(config):
+    if any(map(os.path.isfile, (config, os.path.join(config, "config.json")))):
         return KVCacheSpec.from_config(config)
     if config == "tiny":
         return KVCacheSpec.from_config(presets.TINY)
     if config in presets.names():
         return KVCacheSpec.from_config(presets.preset(config).config, config)
+    if os.path.exists(config):
+        return KVCacheSpec.from_config(config)  # which says what is wrong with it
     raise ValueError(
         f"{short(config)} is no file, and no preset; give the path of a config.json, 'tiny', or "
         f"one of {', '.join(presets.names())}"
@@ -136,6 +139,13 @@ def figures(storage: Storage, asked: Asked) -> dict:
             *storage.spec.notices,
             *layout.notices,
             *rank_notices(storage),
+            *pool_notices(
+                pool["blocks"],
+                pool["block_groups"],
+                pool["block_bytes"],
+                pool["blocks_per_request"],
+                pool["context_that_fits"],
+            ),
             *length_notices(storage.spec.max_model_len, asked.context, pool["context_that_fits"]),
         ],
     }
@@ -144,8 +154,9 @@ def figures(storage: Storage, asked: Asked) -> dict:
 def layer_figures(storage: Storage) -> dict:
     """What kinds of layers there are, and what they store beside plain keys and values."""
     spec, expanded = storage.spec, None
-    if spec.is_latent and all(x.expanded for x, _ in spec.groups if x.vectors):
-        expanded = Storage(spec, storage.stored, storage.policy, "expanded").bytes_per_token
+    if spec.is_latent:
+        with suppress(ValueError):  # sizes are missing, or fill no whole blocks of the format
+            expanded = Storage(spec, storage.stored, storage.policy, "expanded").bytes_per_token
     plain = Storage(spec, stored_format("bf16"), mla=storage.mla).bytes_per_token
     return {
         "expanded_bytes_per_token": expanded,

@@ -7,6 +7,8 @@ vector, or a block of 32 values with its own scale, is part of the bytes. Sectio
 from dataclasses import dataclass
 from fractions import Fraction
 
+from kvlab.core.spec_read import short
+
 
 @dataclass(frozen=True)
 class StoredFormat:
@@ -58,6 +60,7 @@ FORMATS = {
     )
 }
 WITH_SCALES = ("fp8", "int8")  # the formats that may have one scale a token and head
+LARGEST_SCALE = 1024  # bytes; scales in use take 1 to 8
 
 
 def stored_format(name: str, scale_bytes: int | None = None) -> StoredFormat:
@@ -72,8 +75,12 @@ def stored_format(name: str, scale_bytes: int | None = None) -> StoredFormat:
     stored = FORMATS[name]
     if scale_bytes is None:
         return stored
-    if not isinstance(scale_bytes, int) or isinstance(scale_bytes, bool) or scale_bytes < 0:
-        raise ValueError(f"scale_bytes is {scale_bytes!r}; give 0 or a whole number of bytes")
+    whole = isinstance(scale_bytes, int) and not isinstance(scale_bytes, bool)
+    if not whole or not 0 <= scale_bytes <= LARGEST_SCALE:
+        raise ValueError(
+            f"scale_bytes is {short(scale_bytes)}; give a whole number of bytes, 0 to "
+            f"{LARGEST_SCALE:,}"
+        )
     if name not in WITH_SCALES:
         raise ValueError(
             f"scale_bytes is {scale_bytes} and dtype is {name}, which has no scale a token and "

@@ -47,6 +47,27 @@ def rank_notices(storage: Storage) -> list[str]:
     return notices
 
 
+def pool_notices(
+    blocks: int | None, groups: int, block_bytes: int, each: int | None, longest: int | None
+) -> list[str]:
+    """What a pool of `blocks` blocks is too small for; None: no pool is asked about.
+
+    groups: of layers, each of which needs a block for one token. each: blocks of one request,
+    longest: the context that fits; None where neither is known.
+    """
+    notices = []
+    if blocks is not None and blocks < groups:
+        notices.append(
+            f"blocks in the pool: {blocks:,} of {block_bytes:,} bytes, while one token needs "
+            f"{groups:,}, so none fits"
+        )
+    elif blocks is not None and each is not None and blocks < each:
+        notices.append(f"a request needs {each:,} blocks and the pool has {blocks:,}: none fits")
+    if longest == 0:
+        notices.append("not even one position of each request fits")
+    return notices
+
+
 def length_notices(limit: int | None, *lengths: int | None) -> list[str]:
     """Whether a length is beyond what the configuration says the model was made for."""
     longest = max((length for length in lengths if length), default=0)

@@ -11,7 +11,8 @@ BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
 DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 _UNITS = {name.lower(): size for name, size in (BINARY | DECIMAL).items()}
 _UNITS |= {"": 1, "b": 1, "byte": 1, "bytes": 1}
-_SIZE = re.compile(r"(\d[\d_,]{0,40}(?:\.\d{0,20})?) ?([a-zA-Z]*)")
+_WHOLE = r"\d{1,3}(?:,\d{3}){1,13}|\d[\d_]{0,40}"  # a comma groups three digits: 1,5 is no number
+_SIZE = re.compile(rf"((?:{_WHOLE})(?:\.\d{{0,20}})?) ?([a-zA-Z]*)")
 
 
 def parse_size(text: str | int) -> int:

@@ -12,7 +12,15 @@ from functools import cached_property
 from pathlib import Path
 
 from kvlab.core.spec_families import ENCODER_DECODERS, ENCODERS, Family, family_of
-from kvlab.core.spec_heads import HIDDEN, QUERY_HEADS, Stored, Vector, stored_by_layer
+from kvlab.core.spec_heads import (
+    HEAD_DIM,
+    HIDDEN,
+    KV_HEADS,
+    QUERY_HEADS,
+    Stored,
+    Vector,
+    stored_by_layer,
+)
 from kvlab.core.spec_layers import LAYER_COUNT, layer_kinds, window_size
 from kvlab.core.spec_read import ConfigKeys, load, text_part
 from kvlab.core.spec_state import StateTensor, state_of
@@ -64,6 +72,8 @@ class KVCacheSpec:
         keys, model_type, nested = text_part(top)
         _refuse(keys, model_type)
         notices: list[str] = []
+        if nested:
+            keys = _with_outer(keys, top, notices)
         family, known = family_of(model_type)
         keys = _with_sizes(keys, model_type, family, nested, notices)
         if not known:
@@ -162,6 +172,20 @@ def _refuse(keys: ConfigKeys, model_type: str) -> None:
             f"{compressed or 'model_type ' + repr(model_type)} says that positions are compressed "
             "together, whose storage is not known here; give the config.json of another model"
         )
+
+
+def _with_outer(keys: ConfigKeys, top: ConfigKeys, notices: list[str]) -> ConfigKeys:
+    """The nested keys, and the sizes that stand beside them instead of among them."""
+    windows = (("sliding_window",), ("layer_types",))
+    told = []
+    for names in (LAYER_COUNT, HIDDEN, QUERY_HEADS, KV_HEADS, HEAD_DIM, *windows):
+        outer = next((name for name in names if name in top), None)
+        if outer and not any(name in keys for name in names):
+            keys, _ = keys.filled({(outer,): top.data[outer]})
+            told.append(outer)
+    if told:
+        notices.append(f"read from beside the nested keys, which lack them: {', '.join(told)}")
+    return keys
 
 
 def _with_sizes(

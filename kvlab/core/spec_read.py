@@ -11,6 +11,13 @@ from pathlib import Path
 
 LARGEST = 2**53  # more than any size of a model, and an integer in every JSON reader
 MOST_LAYERS = 10_000
+SIZES = (  # what a nested part and the keys beside it must not say differently
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
 NESTED = ("text_config", "llm_config", "language_config", "decoder")
 
 
@@ -34,7 +41,8 @@ class ConfigKeys:
         """
         missing = {names[0]: v for names, v in defaults.items() if self.first(*names) is None}
         told = [f"{name} {value}" for name, value in missing.items()]
-        return (ConfigKeys({**self.data, **missing}, self.source) if missing else self), told
+        nulls = dict.fromkeys(self.nulls)  # they go on meaning something: a window switched off
+        return ConfigKeys({**nulls, **self.data, **missing}, self.source), told
 
     def error(self, text: str) -> ValueError:
         return ValueError(f"{self.source}: {text}")
@@ -133,7 +141,7 @@ def load(config: Mapping | str | Path, source: str | None) -> tuple[Mapping, str
     if not os.path.isfile(path):
         raise ValueError(f"{short(str(path))} is not a file; give the path of a config.json")
     try:
-        keys = json.loads(path.read_text(encoding="utf-8"))
+        keys = json.loads(path.read_text(encoding="utf-8-sig"))  # with or without a byte order mark
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply to be a model's config.json") from None
     except ValueError as error:
@@ -149,7 +157,7 @@ def text_part(top: ConfigKeys) -> tuple[ConfigKeys, str, bool]:
     for name in NESTED:
         if isinstance(top.data.get(name), Mapping):
             part = top.part(name)
-            for key in ("num_hidden_layers", "hidden_size", "num_key_value_heads"):
+            for key in SIZES:
                 if key in top and key in part and top.data[key] != part.data[key]:
                     raise top.error(
                         f"{key} is {short(top.data[key])} and {name}.{key} is "

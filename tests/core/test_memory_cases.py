@@ -59,6 +59,8 @@ def test_ranks_that_neither_divide_nor_are_divided_are_refused():
     config["hidden_size"] = 5120
     with pytest.raises(ValueError, match="10 KV heads cannot be shared out over 4 ranks"):
         storage(config, ranks=4)
+    with pytest.raises(ValueError, match="10 KV heads cannot be shared out over 16 ranks"):
+        storage(config, ranks=16)
     assert storage(config, ranks=20).group_total == 2 * storage(config).bytes_per_token
 
 
@@ -122,6 +124,25 @@ def test_kinds_of_nearly_equal_number_are_padded_instead_of_split(full, groups):
     size = 14 if full == 14 else 12
     assert layout.block_bytes == size * 16 * 4096
     assert bool(layout.notices) == (full > 12)
+
+
+def test_a_chunk_holds_itself_and_the_steps_tokens():
+    """1 full and 3 chunked layers: 131072 / 16 blocks, and (8192 + 8192) / 16 of each chunk's."""
+    config = {**CONFIGS["Llama-3.1-8B"], "num_hidden_layers": 4, "model_type": "llama4_text"}
+    layout = block_layout(storage({**config, "attention_chunk_size": 8192}))
+    assert layout.blocks(131072, step_tokens=8192) == 8192 + 3 * 1024
+
+
+def test_narrower_layers_have_more_positions_in_a_block():
+    """Heads of 512 in full layers and 256 in the others: blocks of equal bytes."""
+    config = {
+        "model_type": "gemma4_text", "hidden_size": 2304, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "num_hidden_layers": 6, "head_dim": 256, "global_head_dim": 512,
+        "sliding_window": 512,
+    }  # fmt: skip
+    layout = block_layout(storage(config))
+    assert {group.reach: group.block_size for group in layout.groups} == {"window": 32, "full": 16}
+    assert layout.block_bytes == 16 * 4 * 512 * 2 * 2
 
 
 def test_int8_with_one_fp32_scale_a_token_and_head():

@@ -209,6 +209,56 @@ SIBLINGS = {
                             {"attention": {"n_heads_in_group": 16}}]),
         (8 + 4) * 128 * 2 * 2, 2, 0, 0,
     ),
+    "MPT with one head": (
+        dict(model_type="mpt", d_model=4096, n_heads=32, n_layers=32,
+             attn_config={"attn_type": "multiquery_attention"}),
+        32 * 2 * 128 * 2, 32, 0, 0,
+    ),
+    "Llama-4 whose chunks are null": (
+        dict(model_type="llama4_text", hidden_size=5120, num_attention_heads=40,
+             num_hidden_layers=48, num_key_value_heads=8, attention_chunk_size=None),
+        196608, 48, 0, 0,
+    ),
+    "Gemma-3n without the number of shared layers: 15, by its class": (
+        dict(model_type="gemma3n_text", num_hidden_layers=35),
+        20 * 2048, 4, 16, 0,
+    ),
+    "LongCat-Flash, two attentions a layer": (
+        dict(model_type="longcat_flash", hidden_size=6144, num_layers=28, num_attention_heads=64,
+             kv_lora_rank=512, qk_rope_head_dim=64),
+        56 * 576 * 2, 56, 0, 0,
+    ),
+    "DeepSeek-V3.2, an index vector beside the latent": (
+        dict(model_type="deepseek_v32", hidden_size=7168, num_hidden_layers=61,
+             num_attention_heads=128, index_head_dim=128),
+        61 * (576 + 128) * 2, 61, 0, 0,
+    ),
+    "Llama-3.2-11B-Vision, 8 of 40 layers read the picture": (
+        dict(model_type="mllama", text_config=dict(
+            model_type="mllama_text_model", hidden_size=4096, num_hidden_layers=40,
+            num_attention_heads=32, num_key_value_heads=8)),
+        131072, 32, 0, 0,
+    ),
+    "SmolLM3 with windows, where there are no rotary positions": (
+        dict(model_type="smollm3", hidden_size=2048, num_attention_heads=16, num_hidden_layers=36,
+             num_key_value_heads=4, use_sliding_window=True, sliding_window=4096),
+        73728, 27, 9, 0,
+    ),
+    "Qwen2-MoE with windows, in every second of the first 21 layers": (
+        dict(model_type="qwen2_moe", hidden_size=2048, num_attention_heads=16, num_hidden_layers=24,
+             num_key_value_heads=16, use_sliding_window=True, max_window_layers=21),
+        196608, 13, 11, 0,
+    ),
+    "dots.llm1, whose windows begin after its last layer": (
+        dict(model_type="dots1", hidden_size=4096, num_attention_heads=32, num_hidden_layers=62,
+             num_key_value_heads=32),
+        62 * 2 * 32 * 128 * 2, 62, 0, 0,
+    ),
+    "multi_query beside num_key_value_heads, which counts": (
+        dict(model_type="never_seen", hidden_size=4096, num_attention_heads=32, multi_query=True,
+             num_key_value_heads=8, num_hidden_layers=32),
+        131072, 32, 0, 0,
+    ),
     "an unknown type with standard keys": (
         dict(model_type="never_seen", hidden_size=64, num_attention_heads=4, num_hidden_layers=2),
         512, 2, 0, 0,
@@ -222,6 +272,15 @@ def test_a_sibling(name):
     spec = KVCacheSpec.from_config(json.loads(json.dumps(config)))
     assert per_token(spec) == nbytes
     assert (spec.full_layers, spec.sliding_layers, spec.state_layers) == (full, sliding, state)
+
+
+def test_minicpm3s_values_are_as_wide_as_a_query_head():
+    """v_head_dim is absent: 2560 / 40 = 64; keys have 64 + 32 numbers."""
+    spec = read(
+        model_type="minicpm3", hidden_size=2560, num_attention_heads=40, num_hidden_layers=62,
+    )  # fmt: skip
+    assert per_token(spec) == 62 * (256 + 32) * 2
+    assert per_token(spec, mla="expanded") == 62 * 40 * (96 + 64) * 2
 
 
 def test_an_unknown_type_is_told():
@@ -239,6 +298,28 @@ def test_a_key_without_heads_takes_the_class_default_and_says_so():
         num_key_value_heads=None,
     )  # fmt: skip
     assert per_token(null) == 4 * 4096  # as its class reads null
+
+
+def test_sizes_beside_the_nested_keys_are_read():
+    """Else the class would decide, silently wrong by a factor of 4 here."""
+    spec = read(text_config={}, **LLAMA)
+    assert per_token(spec) == 131072
+    (notice,) = spec.notices
+    assert notice.startswith("read from beside the nested keys, which lack them: num_hidden_layers")
+    part = {key: LLAMA[key] for key in LLAMA if key != "num_key_value_heads"}
+    assert per_token(read(text_config=part, num_key_value_heads=8)) == 131072
+    assert per_token(read(text_config=LLAMA)) == 131072 and not read(text_config=LLAMA).notices
+    with pytest.raises(ValueError, match=r"head_dim is 64 and text_config\.head_dim is 128"):
+        read(text_config={**LLAMA, "head_dim": 128}, head_dim=64)
+
+
+def test_a_null_window_stays_off_where_sizes_are_filled_in():
+    part = dict(
+        model_type="mistral", hidden_size=4096, num_hidden_layers=32, num_key_value_heads=8,
+        sliding_window=None,
+    )  # fmt: skip
+    spec = read(model_type="llava", text_config=part)  # num_attention_heads: 32, by the class
+    assert (spec.full_layers, spec.sliding_layers, per_token(spec)) == (32, 0, 131072)
 
 
 def test_the_state_of_qwen3_next_in_numbers():
@@ -307,6 +388,8 @@ def test_files_are_read_and_faults_name_them(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
     assert KVCacheSpec.from_config(path) == KVCacheSpec.from_config(str(tmp_path)) == llama()
+    path.write_text(json.dumps(LLAMA), encoding="utf-8-sig")  # as Windows' editors begin a file
+    assert KVCacheSpec.from_config(path) == llama()
     for text, message in (
         ("{", "no JSON text"),
         ("[1]", "holds [1] instead of keys and values"),
@@ -362,6 +445,8 @@ def test_formats():
         ("bf16", 4, "bf16, which has no scale"),
         ("q8_0", 2, "leave scale_bytes out"),
         ("int8", -1, "scale_bytes is -1"),
+        ("int8", 10**400, "more than 30 digits; give a whole number of bytes, 0 to 1,024"),
+        ("fp8", True, "scale_bytes is True"),
     ],
 )
 def test_a_format_that_does_not_exist(name, scale, message):
@@ -382,14 +467,24 @@ def test_choices_that_do_not_fit_the_model():
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),
-    [("80GiB", 80 * 2**30), ("80 GB", 80 * 10**9), ("1.5mib", 1572864), ("7", 7), (7, 7)],
+    [
+        ("80GiB", 80 * 2**30),
+        ("80 GB", 80 * 10**9),
+        ("1.5mib", 1572864),
+        ("7", 7),
+        (7, 7),
+        ("4,093,640,704", 4093640704),
+        ("4_093_640_704", 4093640704),
+        ("1,024 MiB", 2**30),
+    ],
 )
 def test_sizes_are_parsed(text, nbytes):
     assert parse_size(text) == nbytes
 
 
 @pytest.mark.parametrize(
-    "text", ["80G", "", "-1", "GiB", "1.3B", "80 GiB more", None, -1, "9" * 99]
+    "text",
+    ["80G", "", "-1", "GiB", "1.3B", "80 GiB more", None, -1, "9" * 99, "1,5GiB", "80,00GiB", ","],
 )
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match=r"size|whole number of bytes"):

@@ -1,6 +1,7 @@
 """`kvlab memory`, run as a user runs it."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -46,6 +47,17 @@ def test_a_file_its_folder_a_preset_and_the_tiny_model(llama, tmp_path):
     assert figures("tiny", "--context", "10")["bytes"] == 4 * 2 * 2 * 32 * 2 * 10
 
 
+def test_a_folder_without_a_configuration_hides_no_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", "llama-3.1-8b", "other"):
+        (tmp_path / name).mkdir()
+    assert figures("tiny")["bytes_per_token"] == 1024
+    assert figures("llama-3.1-8b")["bytes_per_token"] == 131072
+    assert "config.json' is not a file" in refused("other")
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(LLAMA))
+    assert figures("tiny")["bytes_per_token"] == 131072
+
+
 def test_the_keys_that_are_promised(llama):
     found = figures(llama, "--context", "20000", "--requests", "2", "--blocks", "1952")
     promised = {
@@ -79,6 +91,20 @@ def test_windows_ranks_and_mla():
     latent, expanded = figures("deepseek-v3"), figures("deepseek-v3", "--mla", "expanded")
     assert (latent["bytes_per_token"], latent["expanded_bytes_per_token"]) == (70272, 4997120)
     assert expanded["bytes_per_token"] == 4997120
+
+
+def test_a_latent_that_fills_blocks_needs_no_heads_that_do(tmp_path):
+    """The latent's 576 numbers are 18 blocks; a head's 164 would fill none."""
+    path = tmp_path / "mla.json"
+    path.write_text(json.dumps({
+        "model_type": "deepseek_v2", "hidden_size": 2048, "num_attention_heads": 16,
+        "num_hidden_layers": 2, "kv_lora_rank": 512, "qk_rope_head_dim": 64,
+        "qk_nope_head_dim": 100, "v_head_dim": 100,
+    }))  # fmt: skip
+    found = figures(str(path), "--dtype", "q8_0")
+    assert (found["bytes_per_token"], found["expanded_bytes_per_token"]) == (2 * 18 * 34, None)
+    assert figures(str(path))["expanded_bytes_per_token"] == 2 * 16 * (164 + 100) * 2
+    assert "packs 32 values" in refused(str(path), "--dtype", "q8_0", "--mla", "expanded")
 
 
 def test_a_window_in_every_layer_with_the_steps_tokens(tmp_path):
@@ -134,6 +160,36 @@ def test_lengths_beyond_the_models_own_are_told():
     assert figures("llama-3.1-8b", "--context", "131072")["notices"] == []
 
 
+def test_a_pool_that_holds_nothing_is_told(llama):
+    small = figures(llama, "--budget", "131071")
+    assert (small["bytes"], small["tokens"], small["context_that_fits"]) == (0, 0, 0)
+    assert small["notices"] == [
+        "blocks in the pool: 0 of 2,097,152 bytes, while one token needs 1, so none fits",
+        "not even one position of each request fits",
+    ]
+    two_groups = figures("gpt-oss-20b", "--blocks", "1")
+    assert two_groups["tokens"] == 0
+    told = "blocks in the pool: 1 of 393,216 bytes, while one token needs 2, so none fits"
+    assert told in two_groups["notices"]
+    long = figures(llama, "--blocks", "10", "--context", "161")
+    assert long["concurrency"] == 10 / 11
+    assert long["notices"] == ["a request needs 11 blocks and the pool has 10: none fits"]
+    assert figures(llama, "--blocks", "10", "--context", "160")["notices"] == []
+
+
+def test_json_is_ascii_for_every_terminal(llama):
+    """Another program may read it in an encoding without our multiplication sign."""
+    program = "from kvlab.cli import app; app()"
+    shown = subprocess.run(
+        [sys.executable, "-c", program, "memory", llama, "--json"],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert shown.returncode == 0, shown.stderr
+    formula = json.loads(shown.stdout.decode("ascii"))["formula"]
+    assert formula[0].startswith("32 full layers × 1 position")
+
+
 def test_what_does_not_fit_is_one_line(llama, tmp_path):
     assert "'gpt-5' is no file, and no preset" in refused("gpt-5")
     assert "8 KV heads cannot be shared out over 3 ranks" in refused(llama, "--tp", "3")
@@ -143,6 +199,7 @@ def test_what_does_not_fit_is_one_line(llama, tmp_path):
     assert "give it as well" in refused(llama, "--weights", "1GiB")
     assert "'1G' is no size" in refused(llama, "--budget", "1G")
     assert "less than --weights" in refused(llama, "--budget", "1GiB", "--weights", "2GiB")
+    assert "0 to 1,024" in refused(llama, "--dtype", "int8", "--scale-bytes", "9" * 400)
     assert "dtype is 'int3'" in refused(llama, "--dtype", "int3")
     assert "window policy is 'some'" in refused(llama, "--window-policy", "some")
     assert "leave it out" in refused(llama, "--mla", "expanded")
