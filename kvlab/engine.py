@@ -17,13 +17,25 @@ from kvlab.core.request import FinishReason, Request, SamplingParams
 from kvlab.core.scheduler import Scheduler
 from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
 from kvlab.core.trace import Trace
+from kvlab.core.transfers import TransferReport
 
 
 class Runner(Protocol):
     """What computes a step. It may raise: then the engine takes the step back."""
 
     def execute(self, output: SchedulerOutput) -> Mapping[str, SampledToken]:
-        """Compute all rows; one selected token for each request in the rows' `samplers`."""
+        """Compute all rows; one selected token for each request in the rows' `samplers`.
+
+        Copies to and from another tier are started, in the order SchedulerOutput gives. One that
+        fails is reported, and does not make the step fail.
+        """
+        ...
+
+    def finished_transfers(self, wait: bool = False) -> TransferReport:
+        """Copies that ended since the last call. Asked only of a scheduler with a second tier.
+
+        wait: first wait for the end of all that are under way.
+        """
         ...
 
 
@@ -75,22 +87,20 @@ class LLMEngine:
         arrival_time: float | None = None,
         adapter: str | None = None,
         cache_salt: str | None = None,
+        priority: int = 0,
     ) -> list[Request]:
         """Queue a prompt. Returns its requests: one, or n of them for n continuations.
 
+        priority: the lower goes first, where the scheduler's order is "priority".
         Raises ValueError, changing nothing, for an id in use or a prompt that can never run.
         """
         params = SamplingParams() if sampling_params is None else sampling_params
         if not isinstance(params, SamplingParams):
             raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
-        if not isinstance(request_id, str | None):
-            raise ValueError(f"request_id is {request_id!r}; give a text")
         prompt = tuple(prompt_token_ids)
-        self.scheduler.check_can_run(Request(request_id or "new", prompt, params), params.n)
-        request_id = self._new_id() if request_id is None else request_id
-        ids = [request_id, *(f"{request_id}.{i}" for i in range(1, params.n))]
-        if taken := [i for i in ids if i in self.requests]:
-            raise ValueError(f"request id {taken[0]!r} is in use; give another or leave it out")
+        asked = Request(request_id or "new", prompt, params, priority=priority)
+        self.scheduler.check_can_run(asked, params.n)
+        ids = self._unused_ids(request_id, params.n)
         if params.temperature > 0 and params.seed is None:
             params = replace(params, seed=self._random.getrandbits(63))
         arrival = self.clock() if arrival_time is None else arrival_time
@@ -102,16 +112,26 @@ class LLMEngine:
                 arrival,
                 adapter,
                 cache_salt,
-                parent_id=request_id if i else None,
+                parent_id=ids[0] if i else None,
                 sample_index=i,
                 eos_token_ids=self.eos_token_ids,
+                priority=priority,
             )
             for i, name in enumerate(ids)
         ]
         self.scheduler.add_request(requests[0], requests[1:])
-        for request in requests:
-            self.requests[request.request_id] = request
+        self.requests |= {request.request_id: request for request in requests}
         return requests
+
+    def _unused_ids(self, request_id: str | None, count: int) -> list[str]:
+        """Of a request and its continuations: A, A.1, A.2 ... Raises ValueError if one is taken."""
+        if not isinstance(request_id, str | None):
+            raise ValueError(f"request_id is {request_id!r}; give a text")
+        first = self._new_id() if request_id is None else request_id
+        ids = [first, *(f"{first}.{i}" for i in range(1, count))]
+        if taken := [i for i in ids if i in self.requests]:
+            raise ValueError(f"request id {taken[0]!r} is in use; give another or leave it out")
+        return ids
 
     def _new_id(self) -> str:
         """The next of r1, r2, ... that nobody uses."""
@@ -138,10 +158,27 @@ class LLMEngine:
         self._close(request, self.clock())
         return True
 
+    def suspend(self, request_id: str) -> bool:
+        """Put a request aside, its keys and values in the CPU tier if there is one and it has
+        room. It is not waited for until `resume`. False if there is no such request, or if it
+        is a continuation that waits for its prompt. Raises RuntimeError inside a step.
+        """
+        return self._between_steps(request_id, self.scheduler.suspend)
+
+    def resume(self, request_id: str) -> bool:
+        """Let a request that was put aside go on. False if there is none of this id."""
+        return self._between_steps(request_id, self.scheduler.resume)
+
+    def _between_steps(self, request_id: str, change: Callable[[Request], bool]) -> bool:
+        if self._stepping:
+            raise RuntimeError(f"request {request_id!r}: suspend and resume between steps")
+        request = self.requests.get(request_id)
+        return request is not None and change(request)
+
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes and their counts. False, changing nothing, while a request
         holds blocks."""
-        return self.scheduler.manager.reset_prefix_cache()
+        return self.scheduler.reset_prefix_cache()
 
     def has_unfinished_requests(self) -> bool:
         """Whether a step has something to do or to report."""
@@ -161,22 +198,31 @@ class LLMEngine:
             self._stepping = False
 
     def _step(self) -> list[StepOutput]:
+        self._take_transfers(wait=self.scheduler.step_is_open)
         output = self.scheduler.schedule()
         self._note_ended()
-        if not output.requests:
+        if output.is_empty:
+            self._take_transfers(wait=True)  # nobody can go on before a copy ends
             return self._take_unreported()
         start = self.clock()
         try:
             sampled = self.runner.execute(output)
         except BaseException:
+            self._take_transfers(wait=True)  # no copy goes on into blocks that are given back
             self.scheduler.fail_step(output)
             raise
         touched = self.scheduler.update_from_output(output, sampled)
+        self._take_transfers()
         self._note_times(output, touched, start, self.clock())
         return self._take_unreported() + [
             StepOutput(r.request_id, (r.output_token_ids[-1],), r.finish_reason, r.stop_reason)
             for r in touched
         ]
+
+    def _take_transfers(self, wait: bool = False) -> None:
+        """Tell the scheduler which copies between the tiers have ended."""
+        if self.scheduler.offload is not None:
+            self.scheduler.take_transfers(self.runner.finished_transfers(wait))
 
     def _note_times(
         self, output: SchedulerOutput, touched: list[Request], start: float, now: float

@@ -14,16 +14,24 @@ import torch
 from kvlab import tiny
 from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager
+from kvlab.core.offload_tier import CPUTier
 from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
 from kvlab.core.request import FinishReason, Request, SamplingParams
 from kvlab.core.scheduler import Scheduler
-from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.trace import Trace
+from kvlab.core.transfers import OffloadStats
 from kvlab.engine import LLMEngine
-from kvlab.llm_arguments import checked_dtype, checked_layers, checked_length, default_blocks
+from kvlab.llm_arguments import (
+    checked_dtype,
+    checked_layers,
+    checked_length,
+    default_blocks,
+    scheduler_config,
+)
 from kvlab.model_source import load
 from kvlab.outputs import RequestOutput, Sink, TextDeltas
-from kvlab.prompts import Prompt, as_list, one_each
+from kvlab.prompts import Prompt, as_list, one_each, token_ids
+from kvlab.tensors.host_tier import HostTier
 from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
@@ -36,8 +44,11 @@ class LLM:
     model: "tiny" (ships with kvlab), a folder in Hugging Face layout, or a `Decoder`.
     tokenizer: for a `Decoder`, "tiny" or the folder whose words it reads; without, it takes ids.
     num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
+    cpu_blocks: size of a second tier in host memory, for evicted prefixes, requests put aside and,
+    with preempt_by="offload", preempted ones (section 21.3). None: there is none.
     dtype computes, cache_dtype is stored (None: the same). device None: CUDA if there is one.
     prefix_cache_policy: hash, comparison, retention and kept logits; None takes the safe ones.
+    scheduling: policy, order, admission and the like by name, as SchedulerConfig takes them.
     Raises ValueError for arguments that do not fit, naming the value. One thread at a time.
     """
 
@@ -48,6 +59,7 @@ class LLM:
         tokenizer: str | Path | None = None,
         block_size: int = 16,
         num_blocks: int | None = None,
+        cpu_blocks: int | None = None,
         dtype: torch.dtype = torch.float32,
         cache_dtype: torch.dtype | None = None,
         device: str | torch.device | None = None,
@@ -59,6 +71,7 @@ class LLM:
         prefix_cache_policy: PrefixCachePolicy | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
+        **scheduling: object,
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)
@@ -69,22 +82,20 @@ class LLM:
             size = config.bytes_per_position(stored.itemsize) * block_size
             num_blocks = default_blocks(size, block_size, length)
         self.cache = PagedCache(config, num_blocks, block_size, stored, self.device)
+        identity = configuration_of(self.model, self.cache) if enable_prefix_caching else None
         manager = KVCacheManager(
             BlockPool(num_blocks),
             block_size,
             enable_prefix_caching=enable_prefix_caching,
-            configuration=configuration_of(self.model, self.cache)
-            if enable_prefix_caching
-            else None,
+            configuration=identity,
             policy=prefix_cache_policy,
         )
-        limits = SchedulerConfig(
-            max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length
-        )
-        self.runner = ModelRunner(self.model, self.cache)
-        self.engine = LLMEngine(
-            Scheduler(manager, limits), self.runner, clock, config.eos_token_ids, seed
-        )
+        limits = (max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length)
+        tier = None if cpu_blocks is None else CPUTier(cpu_blocks)
+        scheduler = Scheduler(manager, scheduler_config(limits, scheduling), tier)
+        host = None if tier is None else HostTier(self.cache, tier.pool.num_blocks)
+        self.runner = ModelRunner(self.model, self.cache, host)
+        self.engine = LLMEngine(scheduler, self.runner, clock, config.eos_token_ids, seed)
         self._sinks: dict[str, Sink] = {}
 
     def __repr__(self) -> str:
@@ -99,18 +110,20 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         cache_salt: str | None = None,
+        priority: int = 0,
     ) -> list[RequestOutput]:
         """Run prompts to their end, together. Returns one output a prompt, in order.
 
         prompts: a text, a list of token ids, or a list of either; sampling_params: one for all
-        or one each. Interrupted or refused, it leaves no request behind.
+        or one each; priority: of all of them, the lower first. Interrupted or refused, it leaves
+        no request behind.
         """
         several = as_list(prompts)
         params = one_each(sampling_params, len(several))
         groups: list[list[Sink]] = []
         try:
             for prompt, p in zip(several, params, strict=True):
-                groups.append(self._submit(prompt, p, None, cache_salt))
+                groups.append(self._submit(prompt, p, None, cache_salt, priority))
             while not all(sink.done for group in groups for sink in group):
                 self._pump()
         finally:
@@ -124,20 +137,37 @@ class LLM:
         *,
         request_id: str | None = None,
         cache_salt: str | None = None,
+        priority: int = 0,
     ) -> TextDeltas:
         """Text as it becomes certain. Closed or dropped early, the request is aborted."""
-        sinks = self._submit(prompt, sampling_params, request_id, cache_salt)
+        sinks = self._submit(prompt, sampling_params, request_id, cache_salt, priority)
         return TextDeltas(sinks, self._pump, self._leave)
 
     def abort(self, request_id: str) -> bool:
         """End a request and its continuations. False if none of them is unfinished."""
-        requests = list(self.engine.requests.values())
-        mine = [r.request_id for r in requests if request_id in (r.request_id, r.parent_id)]
+        mine = self._names(request_id)
         ended = [self.engine.abort(name) for name in mine]
-        for name in mine:
-            if name in self._sinks:
-                self._close(self._sinks[name])
+        for sink in [self._sinks[name] for name in mine if name in self._sinks]:
+            self._close(sink)
         return any(ended)
+
+    def suspend(self, request_id: str) -> bool:
+        """Put a request and its continuations aside, into the CPU tier if there is one."""
+        return any([self.engine.suspend(name) for name in self._names(request_id)])
+
+    def resume(self, request_id: str) -> bool:
+        """Let a request and its continuations go on. False if none of them was put aside."""
+        return any([self.engine.resume(name) for name in self._names(request_id)])
+
+    def _names(self, request_id: str) -> list[str]:
+        requests = self.engine.requests.values()
+        return [r.request_id for r in requests if request_id in (r.request_id, r.parent_id)]
+
+    @property
+    def offload_stats(self) -> OffloadStats | None:
+        """Blocks, bytes and seconds between the tiers; None without a CPU tier."""
+        offload = self.engine.scheduler.offload
+        return None if offload is None else offload.stats
 
     @property
     def prefix_cache_stats(self) -> PrefixCacheStats:
@@ -159,6 +189,7 @@ class LLM:
         params: SamplingParams | None,
         request_id: str | None,
         salt: str | None,
+        priority: int,
     ) -> list[Sink]:
         ids = self.encode(prompt)
         params = SamplingParams() if params is None else params
@@ -169,13 +200,18 @@ class LLM:
                 f"stop strings {params.stop!r} need a tokenizer; use stop_token_ids "
                 "with a model given as a Decoder"
             )
-        requests = self.engine.add_request(ids, params, request_id=request_id, cache_salt=salt)
+        requests = self.engine.add_request(
+            ids, params, request_id=request_id, cache_salt=salt, priority=priority
+        )
         sinks = [Sink(r, self.tokenizer) for r in requests]
         self._sinks.update({s.request.request_id: s for s in sinks})
         return sinks
 
     def _pump(self) -> None:
         """One step of the engine; every request's new tokens go to its own sink."""
+        aside = self.engine.scheduler.suspended
+        if aside.keys() >= self._sinks.keys() and not self.engine.has_unfinished_requests():
+            raise RuntimeError(f"only {', '.join(aside)} is left, put aside; call resume() first")
         self.engine.step()
         for sink in list(self._sinks.values()):
             stop = sink.take_new()
@@ -210,23 +246,7 @@ class LLM:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt; ids are checked against the vocabulary."""
-        size = self.model.config.vocab_size
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise ValueError(
-                    "a model given as a Decoder has no tokenizer; give token ids instead of text"
-                )
-            ids = self.tokenizer.encode(prompt)
-        elif isinstance(prompt, list | tuple | range):
-            ids = list(prompt)
-        else:
-            raise ValueError(f"prompt is {prompt!r}; give a text, or a list of token ids")
-        for token in ids:
-            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
-                raise ValueError(
-                    f"prompt token {token!r} is not an id of this vocabulary (0 to {size - 1})"
-                )
-        return ids
+        return token_ids(prompt, self.tokenizer, self.model.config.vocab_size)
 
     def notice(self, prompt: Prompt) -> str | None:
         """For the tiny model: which words of the prompt it never learned, and what to do."""

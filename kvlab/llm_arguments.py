@@ -1,10 +1,12 @@
 """What `LLM` may be given: checks that name the bad value, and what stands for None."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 
 import torch
 
 from kvlab.core.kv_cache_manager import cdiv
+from kvlab.core.scheduler_config import SchedulerConfig
 
 DEFAULT_CACHE_BYTES = 512 * 2**20
 
@@ -27,6 +29,21 @@ def checked_length(asked: int | None, longest: int) -> int:
     if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= longest:
         raise ValueError(f"max_model_len is {asked!r}; this model's positions allow 1 to {longest}")
     return asked
+
+
+def scheduler_config(
+    limits: tuple[int, int, bool, int], scheduling: Mapping[str, object]
+) -> SchedulerConfig:
+    """Limits (requests, positions a step, chunked or not, longest sequence) and the rest by name.
+
+    Raises TypeError for a name that `LLM` and SchedulerConfig do not have.
+    """
+    known = [f.name for f in fields(SchedulerConfig)][len(limits) :]
+    if unknown := [name for name in scheduling if name not in known]:
+        raise TypeError(
+            f"LLM has no argument {unknown[0]!r}; besides its own it takes {', '.join(known)}"
+        )
+    return SchedulerConfig(*limits, **scheduling)
 
 
 def checked_dtype(asked: torch.dtype | None, computes: torch.dtype) -> torch.dtype:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from kvlab.core.request import SamplingParams
+from kvlab.tensors.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 
@@ -28,3 +29,23 @@ def one_each(
             f"{count} prompts and {len(params)} sampling_params; give one for all or one each"
         )
     return list(params)
+
+
+def token_ids(prompt: Prompt, tokenizer: Tokenizer | None, vocab_size: int) -> list[int]:
+    """A prompt as token ids, checked against the vocabulary. Raises ValueError for a bad one."""
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise ValueError(
+                "a model given as a Decoder has no tokenizer; give token ids instead of text"
+            )
+        ids = tokenizer.encode(prompt)
+    elif isinstance(prompt, list | tuple | range):
+        ids = list(prompt)
+    else:
+        raise ValueError(f"prompt is {prompt!r}; give a text, or a list of token ids")
+    for token in ids:
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab_size:
+            raise ValueError(
+                f"prompt token {token!r} is not an id of this vocabulary (0 to {vocab_size - 1})"
+            )
+    return ids

@@ -16,6 +16,11 @@ from dataclasses import dataclass
 from kvlab.core.hashing import BlockContent, BlockHash, same_content
 
 
+def cdiv(a: int, b: int) -> int:
+    """Division rounded up: blocks needed for `a` positions of `b` slots each."""
+    return -(-a // b)
+
+
 @dataclass(slots=True, eq=False)
 class KVCacheBlock:
     """Bookkeeping of one block; its keys and values lie in tensors/kv_cache.py under block_id."""
@@ -46,7 +51,8 @@ class BlockPool:
         self.blocks = {i: KVCacheBlock(i) for i in ids}
         self._free: OrderedDict[int, KVCacheBlock] = OrderedDict(self.blocks)
         self._cached: dict[BlockHash, dict[int, KVCacheBlock]] = {}
-        self.on_evict: Callable[[KVCacheBlock, BlockHash], None] | None = None
+        self.on_evict: Callable[[KVCacheBlock, BlockHash], None] | None = None  # afterwards
+        self.before_evict: Callable[[KVCacheBlock], None] | None = None  # identity still there
 
     @property
     def num_blocks(self) -> int:
@@ -89,6 +95,8 @@ class BlockPool:
             block.ref_cnt = 1
             if block.block_hash is not None:
                 evicted = block.block_hash
+                if self.before_evict:
+                    self.before_evict(block)
                 self.uncache(block)
                 if self.on_evict:
                     self.on_evict(block, evicted)

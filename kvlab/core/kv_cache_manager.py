@@ -1,7 +1,7 @@
 """From requests to block tables: prefix hits, slots for new positions, fork, copy-on-write, free.
 
 Invariants (`check_invariants` asserts them):
-- a block's ref_cnt is the number of tables that hold it
+- a block's ref_cnt is the number of tables that hold it, detached ones included
 - a request's table has exactly the blocks that its positions need, between two steps
   `cdiv(num_computed_tokens, block_size)` of them
 - tables only grow at the end; the one exception is a shared, partly filled tail, which is
@@ -11,28 +11,15 @@ Invariants (`check_invariants` asserts them):
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from kvlab.core.block_pool import BlockPool, KVCacheBlock
+from kvlab.core.block_pool import BlockPool, KVCacheBlock, cdiv
 from kvlab.core.kept_logits import KeptLogits, LogitsToKeep
 from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
 from kvlab.core.prefix_lookup import PrefixLookup
 from kvlab.core.request import Request, RequestStatus
+from kvlab.core.transfers import BlockCopy
 
 Observer = Callable[..., None]  # observer(kind, request, **data)
-
-
-def cdiv(a: int, b: int) -> int:
-    """Division rounded up: blocks needed for `a` positions of `b` slots each."""
-    return -(-a // b)
-
-
-@dataclass(frozen=True)
-class BlockCopy:
-    """Copy the keys and values of block `src` to block `dst` before the step's own writes."""
-
-    src: int
-    dst: int
 
 
 class KVCacheManager:
@@ -63,8 +50,6 @@ class KVCacheManager:
         self.kept_logits = KeptLogits(self.policy.kept_logits)
         self.observer: Observer | None = None
         self._tables: dict[str, list[KVCacheBlock]] = {}
-        self._num_registered: dict[str, int] = {}  # leading blocks of a table with an identity
-        self._step_registered: dict[str, list[KVCacheBlock]] = {}  # in the step being scheduled
         self._step_copies: dict[str, BlockCopy] = {}
 
     # ---- looking
@@ -78,11 +63,7 @@ class KVCacheManager:
 
     def written_block_ids(self) -> list[int]:
         """Blocks with an identity whose content exists: all but those of the step under way."""
-        pending = {b.block_id for blocks in self._step_registered.values() for b in blocks}
-        blocks = self.pool.blocks.values()
-        return [
-            b.block_id for b in blocks if b.block_hash is not None and b.block_id not in pending
-        ]
+        return self.prefix.written_block_ids()
 
     def get_computed_blocks(self, request: Request) -> tuple[list[KVCacheBlock], int]:
         """The longest cached prefix: its blocks and its number of tokens. Changes nothing.
@@ -119,7 +100,12 @@ class KVCacheManager:
     # ---- changing
 
     def allocate_slots(
-        self, request: Request, num_new_tokens: int, hits: Sequence[KVCacheBlock] = ()
+        self,
+        request: Request,
+        num_new_tokens: int,
+        hits: Sequence[KVCacheBlock] = (),
+        *,
+        delay_cache_blocks: bool = False,
     ) -> list[KVCacheBlock] | None:
         """Blocks for `num_new_tokens` more positions after the computed ones and the hits.
 
@@ -129,6 +115,7 @@ class KVCacheManager:
         Returns the newly taken blocks, or None, with nothing changed, where too few are free.
         Blocks that this call fills are registered at once, before the model has written them:
         requests of the same step may share them, since each layer writes before it attends.
+        delay_cache_blocks: they are filled by a copy that ends later; see `cache_blocks`.
         """
         if num_new_tokens < (0 if hits else 1):
             raise ValueError(
@@ -138,19 +125,16 @@ class KVCacheManager:
         length = request.num_computed_tokens + len(hits) * self.block_size + num_new_tokens
         table = self._tables.get(request.request_id, [])
         if table and length <= len(table) * self.block_size and table[-1].ref_cnt == 1:
-            self._register(request, length // self.block_size)  # room in its own last block
+            self._register(request, length)  # room in its own last block
             return []
         if self.blocks_needed(request, num_new_tokens, hits) > self.pool.num_free_blocks:
             return None
         if self.enable_prefix_caching and request.request_id not in self._tables:
-            again = request.status is RequestStatus.PREEMPTED
+            again = request.status is not RequestStatus.WAITING
             self.stats.record(request.num_tokens, len(hits) * self.block_size, again)
         table = self._tables.setdefault(request.request_id, [])
         if hits:
-            self.pool.touch(hits)
-            table.extend(hits)
-            self._num_registered[request.request_id] = len(table)
-            self._emit("shared", request, block_ids=[b.block_id for b in hits])
+            self._share(request, hits)
         new = [self._copy_tail(request)] if self._tail_is_shared(request) else []
         while len(table) < cdiv(length, self.block_size):
             (block,) = self.pool.get_new_blocks(1)
@@ -159,8 +143,17 @@ class KVCacheManager:
             self._emit(
                 "block_taken", request, block_id=block.block_id, logical_block=len(table) - 1
             )
-        self._register(request, length // self.block_size)
+        if not delay_cache_blocks:
+            self._register(request, length)
         return new
+
+    def _share(self, request: Request, hits: Sequence[KVCacheBlock]) -> None:
+        """The table begins with blocks that other requests filled."""
+        self.pool.touch(hits)
+        table = self._tables[request.request_id]
+        table.extend(hits)
+        self.prefix.num_registered[request.request_id] = len(table)
+        self._emit("shared", request, block_ids=[b.block_id for b in hits])
 
     def _copy_tail(self, request: Request) -> KVCacheBlock:
         """Copy-on-write: a private block takes the shared tail's place in this table alone."""
@@ -173,16 +166,16 @@ class KVCacheManager:
         self._emit("copied", request, src=shared.block_id, dst=private.block_id)
         return private
 
-    def _register(self, request: Request, num_full: int) -> None:
-        start = self._num_registered.get(request.request_id, 0)
-        if not self.enable_prefix_caching or num_full <= start:
-            return
-        table = self._tables[request.request_id]
-        new = self.prefix.register(request, table, start, num_full)
-        self._num_registered[request.request_id] = num_full
-        if new:
-            self._step_registered.setdefault(request.request_id, []).extend(new)
-            self._emit("registered", request, block_ids=[b.block_id for b in new])
+    def _register(self, request: Request, length: int, pending: bool = True) -> None:
+        if self.enable_prefix_caching:
+            table, num_full = self._tables[request.request_id], length // self.block_size
+            new = self.prefix.register(request, table, num_full, pending=pending)
+            if new:
+                self._emit("registered", request, block_ids=[b.block_id for b in new])
+
+    def cache_blocks(self, request: Request) -> None:
+        """Register what is computed: a copy from another tier has filled the blocks."""
+        self._register(request, request.num_computed_tokens, pending=False)
 
     def fork(self, parent: Request, child: Request) -> None:
         """The child continues from the parent's tokens and shares all its blocks.
@@ -200,7 +193,8 @@ class KVCacheManager:
             )
         self.pool.touch(table)
         self._tables[child.request_id] = list(table)
-        self._num_registered[child.request_id] = self._num_registered.get(parent.request_id, 0)
+        counts = self.prefix.num_registered
+        counts[child.request_id] = counts.get(parent.request_id, 0)
         child.block_hashes = list(parent.block_hashes)
         child.block_contents = list(parent.block_contents)
         child.num_computed_tokens = parent.num_computed_tokens
@@ -208,11 +202,18 @@ class KVCacheManager:
 
     def free(self, request: Request) -> None:
         """Give back the request's references, deepest block first. Without blocks: nothing."""
-        table = self._tables.pop(request.request_id, [])
+        self._step_copies.pop(request.request_id, None)
+        self.release(request, self.detach(request))
+
+    def detach(self, request: Request) -> list[KVCacheBlock]:
+        """Part a request from its table, still counted, until `release`: copies into it go on."""
+        self.prefix.num_registered.pop(request.request_id, None)
+        return self._tables.pop(request.request_id, [])
+
+    def release(self, request: Request, table: Sequence[KVCacheBlock]) -> None:
+        """Give a detached table back."""
         if not self.policy.retain_freed:
             self._forget(request, [b for b in table if b.ref_cnt == 1 and b.block_hash is not None])
-        self._num_registered.pop(request.request_id, None)
-        self._step_copies.pop(request.request_id, None)
         released = self.pool.free_blocks(reversed(table))
         if table:
             self._emit("freed", request, block_ids=[b.block_id for b in released])
@@ -244,7 +245,7 @@ class KVCacheManager:
 
     def commit_step(self) -> None:
         """The step's model pass has succeeded: what it registered and copied stands."""
-        self._step_registered.clear()
+        self.prefix.pending.clear()
         self._step_copies.clear()
 
     def step_copies(self) -> tuple[BlockCopy, ...]:
@@ -257,7 +258,7 @@ class KVCacheManager:
             return ()
         found: list[LogitsToKeep] = []
         for r in requests:
-            filled = self._step_registered.get(r.request_id, ())
+            filled = self.prefix.pending.get(r.request_id, ())
             found += self.kept_logits.keep(r, self.blocks_of(r.request_id), filled, self.block_size)
         return tuple(found)
 
@@ -267,8 +268,7 @@ class KVCacheManager:
         The request loses its blocks and is to be computed again. Identities of earlier steps
         stay, so most of that is found in the prefix cache.
         """
-        registered = self._step_registered.pop(request.request_id, ())
-        self.pool.release_unregistered(registered)
+        self.prefix.take_back(request)
         self.free(request)
         request.reset_to_recompute()
 
@@ -276,13 +276,16 @@ class KVCacheManager:
         if self.observer:
             self.observer(kind, request, **data)
 
-    def check_invariants(self, requests: Sequence[Request] = ()) -> None:
+    def check_invariants(
+        self, requests: Sequence[Request] = (), detached: Sequence[Sequence[KVCacheBlock]] = ()
+    ) -> None:
         """Raise AssertionError where a count, a table or an identity is wrong.
 
         requests: those whose table length is to be checked against their computed positions.
+        detached: tables that are not given back yet.
         """
         self.pool.check_invariants()
-        held = Counter(b.block_id for table in self._tables.values() for b in table)
+        held = Counter(b.block_id for t in (*self._tables.values(), *detached) for b in t)
         for block_id, block in self.pool.blocks.items():
             assert block.ref_cnt == held[block_id], (
                 f"block {block_id}: ref_cnt {block.ref_cnt}, tables {held[block_id]}"
@@ -293,7 +296,4 @@ class KVCacheManager:
             table = self._tables.get(request.request_id, [])
             assert len(table) == cdiv(request.num_computed_tokens, self.block_size)
             if self.enable_prefix_caching:
-                for block, block_hash in zip(table, request.block_hashes, strict=False):
-                    assert block.block_hash in (None, block_hash), (
-                        f"block {block.block_id}: wrong identity"
-                    )
+                self.prefix.check_invariants(request, table)

@@ -1,4 +1,8 @@
-"""From tokens to identities, and from identities to blocks that may be read (section 21.4)."""
+"""From tokens to identities, and from identities to blocks that may be read (section 21.4).
+
+A block is registered when the step that fills it is scheduled, before the model has written it:
+until the step is committed its identity is *pending* and can be taken back.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,6 +35,8 @@ class PrefixLookup:
             raise ValueError(f"the policy is {policy!r}; give a PrefixCachePolicy")
         self.pool, self.block_size, self.policy = pool, block_size, policy
         self.root = root_hash({**configuration, "block_size": block_size})
+        self.num_registered: dict[str, int] = {}  # leading blocks of a table with an identity
+        self.pending: dict[str, list[KVCacheBlock]] = {}  # registered in the step under way
 
     def block_hashes(self, request: Request, end: int, start: int = 0) -> list[BlockHash]:
         """Identities of full blocks [start, end); computed once, kept with the request.
@@ -52,17 +58,26 @@ class PrefixLookup:
                 request.block_contents.append(content)
         return hashes[start:end]
 
-    def find(self, request: Request, count: int) -> list[KVCacheBlock]:
+    def find(
+        self,
+        request: Request,
+        count: int,
+        after: Sequence[KVCacheBlock] = (),
+        pool: BlockPool | None = None,
+    ) -> list[KVCacheBlock]:
         """The longest run of the first `count` blocks that is cached. Changes nothing.
 
         With `exact_match` a block of equal identity must also hold equal tokens and extras, after
         blocks that do.
+        after: leading blocks that are found already; the answer continues them. pool: another
+        tier's, to look there instead.
         """
+        pool = self.pool if pool is None else pool
         hits: list[KVCacheBlock] = []
-        parent: BlockContent | None = None
-        for i, block_hash in enumerate(self.block_hashes(request, count)):
+        parent: BlockContent | None = after[-1].content if after else None
+        for i, block_hash in enumerate(self.block_hashes(request, count, len(after)), len(after)):
             wanted = (request.block_contents[i], parent) if self.policy.exact_match else None
-            block = self.pool.get_cached_block(block_hash, wanted)
+            block = pool.get_cached_block(block_hash, wanted)
             if block is None:
                 break
             hits.append(block)
@@ -70,9 +85,29 @@ class PrefixLookup:
         return hits
 
     def register(
+        self,
+        request: Request,
+        table: Sequence[KVCacheBlock],
+        num_full: int,
+        *,
+        pending: bool = True,
+    ) -> list[KVCacheBlock]:
+        """Make the first `num_full` blocks of a table findable. Returns those that were not before.
+
+        pending: the step under way is to write them; False: they are written.
+        """
+        start = self.num_registered.get(request.request_id, 0)
+        if num_full <= start:
+            return []
+        self.num_registered[request.request_id] = num_full
+        new = self._cache(request, table, start, num_full)
+        if new and pending:
+            self.pending.setdefault(request.request_id, []).extend(new)
+        return new
+
+    def _cache(
         self, request: Request, table: Sequence[KVCacheBlock], start: int, end: int
     ) -> list[KVCacheBlock]:
-        """Make blocks [start, end) of a table findable. Returns those that were not before."""
         blocks, hashes = table[start:end], self.block_hashes(request, end, start)
         if not self.policy.exact_match:
             return self.pool.cache_full_blocks(blocks, hashes)
@@ -82,3 +117,20 @@ class PrefixLookup:
             parent = (content, parent)
             contents.append(parent)
         return self.pool.cache_full_blocks(blocks, hashes, contents)
+
+    def take_back(self, request: Request) -> None:
+        """The step is not going to write what it registered for this request."""
+        self.pool.release_unregistered(self.pending.pop(request.request_id, ()))
+
+    def written_block_ids(self) -> list[int]:
+        """Blocks with an identity whose content exists: all but the pending ones."""
+        pending = {b.block_id for blocks in self.pending.values() for b in blocks}
+        blocks = self.pool.blocks.values()
+        return [
+            b.block_id for b in blocks if b.block_hash is not None and b.block_id not in pending
+        ]
+
+    def check_invariants(self, request: Request, table: Sequence[KVCacheBlock]) -> None:
+        """Raise AssertionError where a block of the request has another's identity."""
+        for block, block_hash in zip(table, request.block_hashes, strict=False):
+            assert block.block_hash in (None, block_hash), f"block {block.block_id}: wrong identity"

@@ -37,10 +37,12 @@ class Recorder:
         self.probe = probe
         self._clock = clock
         forks = [r for group in scheduler.forks.values() for r in group]
-        known = (*scheduler.running, *scheduler.waiting, *forks)  # a trace may start midway
+        aside = scheduler.suspended.values()
+        known = (*scheduler.running, *scheduler.waiting, *forks, *aside)  # it may start midway
         self._requests: dict[str, Request] = {r.request_id: r for r in known}
         self._events: list[Event] = []
         self._used: set[int] = set()  # blocks that were in use or cached at some time
+        self._used_cpu: set[int] = set()  # the same of the CPU tier
         self._state = self._initial = self.state()
         scheduler.observer = self.manager.observer = self.record
         self.manager.pool.on_evict = self._evicted
@@ -75,7 +77,8 @@ class Recorder:
         """requests: counts and block table; blocks (those used so far): ref_cnt, identity, filled
         slots, tier, and whether its last position's logits are kept, where an engine keeps any;
         free: the queue, next to be taken first; bytes: payload and reserved,
-        if a position's size is known (`bytes_per_position` in meta).
+        if a position's size is known (`bytes_per_position` in meta). With a CPU tier also:
+        cpu_blocks, cpu_free, and each request's cpu_block_table.
         """
         filled = self._filled_slots()
         everyone = self.manager.pool.blocks.values()
@@ -99,6 +102,7 @@ class Recorder:
             "blocks": blocks,
             "free": self.manager.pool.free_block_ids,
         }
+        state.update(self._tier_state())
         if "bytes_per_position" in self.meta:
             size = self.meta["bytes_per_position"]
             used = [b for b in blocks.values() if b["ref_cnt"]]
@@ -109,8 +113,26 @@ class Recorder:
             }
         return state
 
+    def _tier_state(self) -> State:
+        """The CPU tier's blocks (those used so far) and its queue; nothing without a tier."""
+        if self.scheduler.offload is None:
+            return {}
+        pool = self.scheduler.offload.tier.pool
+        everyone = pool.blocks.values()
+        self._used_cpu.update(b.block_id for b in everyone if b.ref_cnt or b.block_hash is not None)
+        blocks = {
+            str(b.block_id): {
+                "ref_cnt": b.ref_cnt,
+                "identity": short(b.block_hash),
+                "tier": "cpu",
+            }
+            for b in everyone
+            if b.block_id in self._used_cpu
+        }
+        return {"cpu_blocks": blocks, "cpu_free": pool.free_block_ids}
+
     def _request_state(self, request: Request) -> dict:
-        return {
+        state = {
             "status": request.status.value,
             "finish_reason": request.finish_reason.value if request.finish_reason else None,
             "num_prompt_tokens": request.num_prompt_tokens,
@@ -119,6 +141,10 @@ class Recorder:
             "num_cached_tokens": request.num_cached_tokens,
             "block_table": self.manager.block_table(request.request_id),
         }
+        if self.scheduler.offload is not None:
+            record = self.scheduler.offload.record_of(request)
+            state["cpu_block_table"] = [b.block_id for b in record.table] if record else []
+        return state
 
     def _filled_slots(self) -> dict[int, int]:
         """Slots of each block whose K/V exist: written by an owner, or kept under an identity."""

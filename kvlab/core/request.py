@@ -19,6 +19,9 @@ class RequestStatus(enum.Enum):
     WAITING = "waiting"  # not admitted yet, holds no block
     RUNNING = "running"  # admitted: holds blocks and takes part in steps
     PREEMPTED = "preempted"  # was running, lost its blocks, waits to be computed again
+    OFFLOADED = "offloaded"  # was running, its blocks lie in the CPU tier, waits to be loaded
+    LOADING = "loading"  # holds blocks into which its keys and values are being copied
+    SUSPENDED = "suspended"  # put aside by the caller, holds no block, waits to be resumed
     FINISHED = "finished"
 
 
@@ -103,6 +106,7 @@ class Request:
     num_computed_tokens: positions whose K/V exist. num_cached_tokens: of these, the positions
     that came from the prefix cache at the (last) admission instead of being computed.
     adapter and cache_salt enter the identity of its blocks (core/hashing.py).
+    priority: the lower is served first where the scheduler orders by priority.
     parent_id and sample_index: set on the 2nd, 3rd ... continuation of a prompt (n > 1).
     """
 
@@ -115,6 +119,7 @@ class Request:
     parent_id: str | None = None
     sample_index: int = 0
     eos_token_ids: tuple[int, ...] = ()
+    priority: int = 0
 
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
@@ -125,6 +130,9 @@ class Request:
     num_cached_tokens: int = 0
     num_preemptions: int = 0
     last_step: int = 0  # the step it last took part in; the longest-waiting decode goes first
+    arrival_index: int = 0  # place among all submissions
+    arrival_step: int = 0  # steps that lay behind the scheduler when it was submitted
+    num_bypassed: int = 0  # how often it did not fit and a later request was admitted instead
     block_hashes: list[bytes] = field(default_factory=list)  # identities of its full blocks so far
     block_contents: list[bytes] = field(default_factory=list, repr=False)  # the hashes' inputs
 
@@ -133,6 +141,10 @@ class Request:
         if not self.prompt_token_ids:
             raise ValueError(
                 f"request {self.request_id!r}: the prompt has no tokens; give at least one"
+            )
+        if not _is_int(self.priority):
+            raise ValueError(
+                f"request {self.request_id!r}: priority is {self.priority!r}; give an integer"
             )
         self.times = RequestTimes(self.arrival_time)
         self.all_token_ids = [*self.prompt_token_ids, *self.output_token_ids]
@@ -149,6 +161,12 @@ class Request:
     def num_pending_tokens(self) -> int:
         """Positions that are known but whose K/V do not exist yet."""
         return len(self.all_token_ids) - self.num_computed_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """Only its last output is pending: one position gives the next one."""
+        computed = self.num_computed_tokens
+        return len(self.all_token_ids) - computed == 1 and computed >= len(self.prompt_token_ids)
 
     @property
     def is_finished(self) -> bool:

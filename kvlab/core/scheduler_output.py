@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvlab.core.kept_logits import LogitsToKeep
-from kvlab.core.kv_cache_manager import BlockCopy
 from kvlab.core.request import Request
+from kvlab.core.transfers import BlockCopy
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,11 @@ class ScheduledRequest:
 class SchedulerOutput:
     """The only message from bookkeeping to tensors.
 
-    Order within a step: `blocks_to_load` from another tier, `blocks_to_copy` (copy-on-write),
-    kept logits are read, the model pass over `requests`, `logits_to_keep`, `blocks_to_store` to
-    another tier.
+    Order within a step: `blocks_to_store` to the CPU tier, `blocks_to_load` from it,
+    `blocks_to_copy` (copy-on-write), kept logits are read, the model pass over `requests`,
+    `logits_to_keep`. Stores come first: a block that was evicted, or taken from an offloaded
+    request, may be loaded into or written to in the same step. Stores and loads may end steps
+    later; the runner reports them (core/transfers.py).
     """
 
     step: int
@@ -45,6 +47,11 @@ class SchedulerOutput:
     blocks_to_load: tuple[BlockCopy, ...] = ()
     blocks_to_store: tuple[BlockCopy, ...] = ()
     logits_to_keep: tuple[LogitsToKeep, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a runner has nothing to do."""
+        return not (self.requests or self.blocks_to_load or self.blocks_to_store)
 
     @property
     def num_scheduled_tokens(self) -> int:

@@ -21,7 +21,8 @@ class Event:
 
     kind: added, admitted, scheduled, shared, block_taken, evicted, copied, registered, forked,
     computed, logits_kept, logits_reused, selected, unregistered, freed, preempted, step_failed,
-    finished, reset.
+    finished, reset; suspended, resumed. With a CPU tier: offloaded (blocks leave for it; without
+    a request: an evicted prefix), loading, loaded, transfer_failed.
     """
 
     kind: str

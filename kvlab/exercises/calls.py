@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
+from kvlab.exercises import endless
 from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.isolation import standard_settings
-from kvlab.exercises.reading import Unreadable, plain, same, show, show_argument
+from kvlab.exercises.reading import Unreadable, plain, same, show_argument
 
 HALF = 2**-7  # bfloat16 keeps 8 binary digits, and a few roundings add up
 
@@ -33,13 +34,19 @@ class Outcome:
 def attempt(function: Callable, arguments: Sequence[object]) -> Outcome:
     """Call it under standard settings; what it changes of torch's is put back.
 
-    An exception becomes a failure; an interruption from the keyboard is passed on.
+    An exception becomes a failure, and so does a loop that does not end; an interruption from the
+    keyboard is passed on.
     """
     with standard_settings():
         try:
-            result = function(*arguments)
+            with endless.bounded():
+                result = function(*arguments)
         except KeyboardInterrupt:
             raise
+        except endless.EndlessError as error:
+            return Outcome(
+                failure=f"was still running after {endless.MOST_LINES:,} lines{_where(error)}"
+            )
         except BaseException as error:
             failure = f"raised {_said(error)}{_where(error)}"
             return Outcome(failure=failure, raised=type(error).__name__)
@@ -87,8 +94,8 @@ def example(exercise: Exercise, place: int, outcome: Outcome, wanted: object) ->
     """The case at `place`: inputs, what the reader's function does with them, what is right."""
     arguments = zip(exercise.kind.arguments, exercise.cases()[place], strict=True)
     call = ", ".join(f"{name}={show_argument(value)}" for name, value in arguments)
-    did = outcome.failure or f"gives {show(outcome.value)}"
-    return f"{exercise.kind.name}({call}) {did}; {exercise.truth} {show(wanted)}."
+    did = outcome.failure or f"gives {exercise.kind.tell(outcome.value)}"
+    return f"{exercise.kind.name}({call}) {did}; {exercise.truth} {exercise.kind.tell(wanted)}."
 
 
 def _said(error: BaseException) -> str:

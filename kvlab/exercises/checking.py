@@ -72,10 +72,11 @@ def _check_function(exercise: Exercise, function: Callable) -> Box:
     if is_stub(function):
         return _open(exercise)
     wanted = [plain(exercise.run(*arguments)) for arguments in exercise.cases()]
-    mine = [attempt(function, arguments) for arguments in exercise.cases()]
-    if all(outcome.is_empty for outcome in mine):
-        forgotten = f"{exercise.kind.name} returned None on all inputs. Is a return missing?"
-        return _wrong(exercise, (forgotten,))
+    cases = exercise.cases()
+    calls = [attempt(function, arguments) for arguments in cases]
+    if all(outcome.is_empty for outcome in calls):
+        return _wrong(exercise, exercise.kind.silent)
+    mine = exercise.kind.after(calls, cases)
     failing = [i for i, pair in enumerate(zip(wanted, mine, strict=True)) if not agrees(*pair)]
     if not failing:
         count = f"Agrees with the real run on {len(mine)} inputs."
@@ -89,7 +90,9 @@ def _check_function(exercise: Exercise, function: Callable) -> Box:
 def _known_mistake(exercise: Exercise, wanted: list, mine: list[Outcome]) -> str:
     """What to say if the reader's function does on all inputs what a mistake does, or nothing."""
     for mistake in exercise.mistakes:
-        theirs = [attempt(mistake.gives, arguments) for arguments in exercise.cases()]
+        cases = exercise.cases()
+        calls = [attempt(mistake.gives, arguments) for arguments in cases]
+        theirs = exercise.kind.after(calls, cases)
         if all(alike(*pair) for pair in zip(theirs, mine, strict=True)):
             return mistake.says
     if all(agrees_in_half(*pair) for pair in zip(wanted, mine, strict=True)):

@@ -3,11 +3,18 @@
 `read` gives the answer as a plain value, or raises Unreadable with a sentence for the reader.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kvlab.exercises.reading import Unreadable, kind_of, plain, show
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvlab.exercises.calls import Outcome
 
 
 class Kind(Protocol):
@@ -61,6 +68,8 @@ def _plain(answer: object, asked: str) -> object:
 def _with_unit(value: int | float, unit: str) -> str:
     small = isinstance(value, int) and value.bit_length() <= 200
     text = f"{value:,}" if small else show(value)
+    if value == 1:
+        unit = "copy" if unit == "copies" else unit.removesuffix("s")
     return f"{text} {unit}".rstrip()
 
 
@@ -120,6 +129,26 @@ class Numbers:
 
     def show(self, value: list[int | float]) -> str:
         return f"{', then '.join(_with_unit(item, '') for item in value)} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class BlockIds:
+    """Block ids, in any order: a list or a set of them, which may be empty."""
+
+    asked = "a list of block ids, [] for none"
+    asks = "Write a list of block ids, in any order ([] for none), in place of None."
+
+    def read(self, answer: object) -> list[int | float]:
+        value = sorted(answer) if type(answer) in (set, frozenset) else answer
+        value = _plain(value, self.asked)
+        items = value if isinstance(value, list) else [value]
+        found = [_read_number(item, self.asked) for item in items]
+        if len(set(found)) < len(found):
+            raise Unreadable(f"You gave a block twice, {show(value)}; give {self.asked}.")
+        return sorted(found)
+
+    def show(self, value: list[int | float]) -> str:
+        return ", ".join(_with_unit(item, "") for item in value) or "none"
 
 
 @dataclass(frozen=True)
@@ -197,3 +226,16 @@ class Function:
 
     def show(self, value: object) -> str:
         return self.name
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        """What to say where it returned None on all inputs."""
+        return (f"{self.name} returned None on all inputs. Is a return missing?",)
+
+    def after(self, outcomes: Sequence[Outcome], cases: Sequence[tuple]) -> list[Outcome]:
+        """What counts of its calls with `cases`, whose arguments it may have changed."""
+        return list(outcomes)
+
+    def tell(self, value: object) -> str:
+        """What counts of one call, in words."""
+        return show(value)

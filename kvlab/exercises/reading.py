@@ -121,7 +121,10 @@ def _show(value: object) -> str:
 
 
 def show_argument(value: object) -> str:
-    """An argument of a call: small ones in full, large tensors by their shape."""
+    """An argument of a call: small ones in full, large tensors by their shape, code by its name."""
+    if callable(value):
+        says = (value.__doc__ or "").partition("\n")[0].rstrip(".")
+        return f"{value.__name__} ({says})" if says else value.__name__
     shape = getattr(value, "shape", None)
     if shape is not None and math.prod(shape) > 16:
         return f"a tensor of shape {list(shape)}"

@@ -1,8 +1,8 @@
 """The benchmark behind `make bench` and `kvlab bench`.
 
-Six tables: tokens a second beside transformers, the bookkeeping's operations a second, redraws of
-the memory calculator, import time, peak memory, Run All of each notebook. What each figure means
-stands in benchmarks/README.md.
+Tables: tokens a second beside transformers, the bookkeeping's operations a second, the simulator's
+error, the scheduler's share of a step, redraws of the memory calculator, import time, peak memory,
+Run All of each notebook. What each figure means stands in benchmarks/README.md.
 """
 
 import datetime
@@ -19,6 +19,8 @@ from kvlab.measure import (
     manager_speed,
     report,
     run_all,
+    scheduler_cost,
+    simulator_error,
     subjects,
     throughput,
 )
@@ -55,6 +57,11 @@ def main(out: Path | None = None, quick: bool = False) -> int:
     _show(report.generation(rows, asdict(settings.load)))
     result["manager"] = manager_speed.measure(settings.manager_rounds, quick)
     _show(report.manager(result["manager"]))
+    result["simulator"] = simulator_error.measure(quick)
+    _show(simulator_error.table(result["simulator"]))
+    with throughput.one_thread():
+        result["scheduler"] = scheduler_cost.measure(settings.manager_rounds, quick)
+    _show(report.scheduler(result["scheduler"]))
     result["calculator"] = editor_speed.measure(settings.editor_rounds)
     _show(report.calculator(result["calculator"]))
     result["imports"] = footprint.import_times(settings.import_rounds)

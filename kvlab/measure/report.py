@@ -7,6 +7,7 @@ from kvlab.measure.editor_speed import REDRAW_GOAL
 from kvlab.measure.footprint import IMPORT_GOAL
 from kvlab.measure.manager_speed import growth
 from kvlab.measure.run_all import BYTES_GOAL, SECONDS_GOAL
+from kvlab.measure.scheduler_cost import SHARE_GOAL
 from kvlab.measure.throughput import GOALS
 
 MIB = 2**20
@@ -94,6 +95,22 @@ def manager(cases: Mapping[str, Mapping]) -> str:
         for what, word, size, time in growth(cases)
     ]
     return "\n".join([title, aligned(table), *notes])
+
+
+def scheduler(found: Mapping[str, Mapping]) -> str:
+    """Time of schedule and update_from_output in a decode step; its share where a model runs."""
+    table = [["case", "running", "ms a step", "", "us a request", "share of the step", "goal"]]
+    for name, figures in found.items():
+        count, seconds = figures["running"], figures["seconds"]
+        each, least, most = (1e3 * seconds[key] for key in ("median", "min", "max"))
+        row = [name, f"{count:,}", f"{each:.2f}", f"[{least:.2f} .. {most:.2f}]"]
+        row.append(f"{1e3 * each / count:.1f}")
+        if "share" in figures:
+            share = figures["share"]["median"]
+            row += [f"{100 * share:.1f}%", _against(share < SHARE_GOAL, f"{100 * SHARE_GOAL:.0f}%")]
+        table.append([*row, "", ""][: len(table[0])])
+    title = "Scheduler: a decode step's scheduling and recording, contexts of 64 to 112 positions"
+    return f"{title}\n{aligned(table)}"
 
 
 def calculator(found: Mapping[str, Mapping]) -> str:

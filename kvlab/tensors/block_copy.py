@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kvlab.core.kv_cache_manager import BlockCopy
+from kvlab.core.transfers import BlockCopy
 from kvlab.tensors.kv_cache import PagedCache
 
 

@@ -1,4 +1,4 @@
-"""Carries out a SchedulerOutput: copy blocks, one pass of the model, select outputs."""
+"""Carries out a SchedulerOutput: move and copy blocks, one pass of the model, select outputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,8 +12,10 @@ from kvlab.core.scheduler_output import (
     ScheduledRequest,
     SchedulerOutput,
 )
+from kvlab.core.transfers import TransferReport
 from kvlab.tensors.attention import attention_weights, causal_mask
 from kvlab.tensors.block_copy import copy_blocks
+from kvlab.tensors.host_tier import HostTier
 from kvlab.tensors.input_batch import InputBatch, build_input_batch
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
@@ -24,14 +26,17 @@ from kvlab.tensors.sampling import sample
 class ModelRunner:
     """A decoder, its paged cache, and the attention between them.
 
+    host_tier: the CPU tier's tensors; None: there is none.
     on_logits: called with {request_id: logits [V]} for the rows that select an output.
     watch_layers: of these layers, keep the attention weights of each request's last query in
     `watched` ({request_id: {layer: [num_query_heads, length]}}), for views. None costs nothing.
     kept_logits: slot -> logits [V] of a block's last position; the scheduler says which and when.
     """
 
-    def __init__(self, model: Decoder, cache: PagedCache) -> None:
-        self.model, self.cache = model, cache
+    def __init__(
+        self, model: Decoder, cache: PagedCache, host_tier: HostTier | None = None
+    ) -> None:
+        self.model, self.cache, self.host_tier = model, cache, host_tier
         self.attention = PagedAttention(cache, model.dtype)
         self.on_logits: Callable[[Mapping[str, Tensor]], None] | None = None
         self.watch_layers: frozenset[int] = frozenset()
@@ -45,7 +50,9 @@ class ModelRunner:
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
         """One step. Returns the selected token of every request in the rows' samplers."""
-        if output.blocks_to_load or output.blocks_to_store:
+        if self.host_tier is not None:
+            self.host_tier.start(output.blocks_to_store, output.blocks_to_load)
+        elif output.blocks_to_load or output.blocks_to_store:
             raise RuntimeError("this runner has no second tier to load from or store to")
         copy_blocks(self.cache, output.blocks_to_copy)
         self.watched.clear()
@@ -56,6 +63,12 @@ class ModelRunner:
         if found:
             logits = torch.stack(found if logits is None else [*found, *logits])
         return self._select([r for row in (*ready, *rows) for r in row.samplers], logits)
+
+    def finished_transfers(self, wait: bool = False) -> TransferReport:
+        """Copies between the tiers that ended since the last call; wait: all end first."""
+        if self.host_tier is None:
+            return TransferReport()
+        return self.host_tier.finished(wait)
 
     def _compute(
         self, rows: tuple[ScheduledRequest, ...], to_keep: Sequence[LogitsToKeep]

@@ -144,3 +144,13 @@ def logits_kept(notes: Notes, event: Event, now: State) -> Told:
         "a prompt that ends there needs no pass to select its first output.",
         tuple(piece.block for piece in where),
     )
+
+
+def logits_reused(notes: Notes, event: Event, now: State) -> Told:
+    """A prompt that is cached whole, with the logits of its last position."""
+    who, block = notes.letters[event.request_id], event.data["block_id"]
+    return Told(
+        f"{who}'s whole prompt was found, and the logits of its last position were kept beside "
+        f"block {block}: its first output is selected from them, without a pass.",
+        (block,),
+    )

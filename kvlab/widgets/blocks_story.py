@@ -39,12 +39,15 @@ class BlockStop:
     span: tuple[int, int] | None
 
 
-def block_table_payload(trace: Trace, requests: Iterable[str] | None = None) -> dict:
+def block_table_payload(
+    trace: Trace, requests: Iterable[str] | None = None, at: int | str | None = None
+) -> dict:
     """What the view draws: plain data, the same for the same trace.
 
     requests: ids of those to follow: they stand on the left, in their order of arrival, and only
-    their events are stops; memory shows everybody's blocks. None follows all. Raises ValueError
-    for an id that is not in the trace and for a trace without block_size.
+    their events are stops; memory shows everybody's blocks. None follows all. at: the stop to open
+    with, by number or by words of its sentence; None leaves it out. Raises ValueError for an id
+    that is not in the trace, for a stop that is not there, and for a trace without block_size.
     """
     if not isinstance(trace.meta.get("block_size"), int):
         raise ValueError(
@@ -54,6 +57,7 @@ def block_table_payload(trace: Trace, requests: Iterable[str] | None = None) -> 
     everyone = arrivals(trace)
     shown = chosen(everyone, requests)
     blocks, left_out = drawn_blocks(trace)
+    stops = block_stops(trace, shown)
     return {
         "view": "block_table",
         "title": "Block table",
@@ -62,8 +66,24 @@ def block_table_payload(trace: Trace, requests: Iterable[str] | None = None) -> 
         "blocks": blocks,
         "left_out": left_out,
         "trace": reduced(trace),
-        "stops": [_plain(stop) for stop in block_stops(trace, shown)],
+        "stops": [_plain(stop) for stop in stops],
+        **({} if at is None else {"at": stop_number(stops, at)}),
     }
+
+
+def stop_number(stops: Sequence[BlockStop], at: int | str) -> int:
+    """The number of the stop that `at` names: itself, or the first whose sentence has its words."""
+    last = len(stops) - 1
+    if isinstance(at, str):
+        named = [i for i, stop in enumerate(stops) if at and at in stop.sentence]
+    else:
+        named = [at] if type(at) is int and 0 <= at <= last else []
+    if not named:
+        raise ValueError(
+            f"at is {at!r}; give the number of a stop, 0 to {last}, or words that stand in its "
+            "sentence under the picture"
+        )
+    return named[0]
 
 
 def _plain(stop: BlockStop) -> list:

@@ -95,7 +95,7 @@ def blocks_table(payload: Mapping, moment: Moment, caption: str) -> str:
         if block is None:
             block = {"ref_cnt": 0, "identity": None, "filled": 0}
         held = sorted(letters[name] for name in owners(block_id, moment.state))
-        by = ", ".join(held) or ("nobody, kept" if block["identity"] else "nobody, free")
+        by = ", ".join(held) or ("nobody, evictable" if block["identity"] else "nobody, free")
         if block_id in moment.copies:
             by += f" (copy of block {moment.copies[block_id]})"
         fill = f"{block['filled']} of {size}"

@@ -7,7 +7,7 @@ from kvlab.core.trace import Event, State
 from kvlab.widgets.blocks_gain import admitted, copied, evicted, forked, registered, taken
 from kvlab.widgets.blocks_loss import failed, finished, freed, preempted
 from kvlab.widgets.blocks_notes import Notes, Told
-from kvlab.widgets.blocks_pass import computed, logits_kept, selected
+from kvlab.widgets.blocks_pass import computed, logits_kept, logits_reused, selected
 from kvlab.widgets.blocks_words import name_in_words
 from kvlab.widgets.growth_words import count, visible
 
@@ -58,6 +58,7 @@ KINDS = {
     "copied": copied,
     "computed": computed,
     "logits_kept": logits_kept,
+    "logits_reused": logits_reused,
     "selected": selected,
     "freed": freed,
     "finished": finished,

@@ -14,8 +14,10 @@ class BlockTable(View):
 
     view = "block_table"
 
-    def __init__(self, trace: Trace, requests: Iterable[str] | None = None) -> None:
-        super().__init__(payload=block_table_payload(trace, requests))
+    def __init__(
+        self, trace: Trace, requests: Iterable[str] | None = None, at: int | str | None = None
+    ) -> None:
+        super().__init__(payload=block_table_payload(trace, requests, at))
 
     def html(self) -> str:
         return block_table_html(self.payload)
@@ -27,9 +29,13 @@ class BlockTable(View):
         return f"BlockTable({size}, at most {count(used, 'block')} in use)"
 
 
-def block_table(trace: Trace, requests: Iterable[str] | None = None) -> BlockTable:
+def block_table(
+    trace: Trace, requests: Iterable[str] | None = None, at: int | str | None = None
+) -> BlockTable:
     """The view of a recorded run; sections 21.4 and 21.5.
 
-    requests: ids to follow; None follows all. Raises ValueError for an id that is not there.
+    requests: ids to follow; None follows all. at: the stop to open with, its number or words of
+    its sentence, such as "C is admitted" (the first stop that has them); None opens with the
+    start. Raises ValueError for an id or a stop that is not there.
     """
-    return BlockTable(trace, requests)
+    return BlockTable(trace, requests, at)

@@ -84,7 +84,41 @@ class Choice:
         return value
 
 
-Control = Slider | Steps | TextArea | Choice
+@dataclass(frozen=True)
+class TextLine:
+    """One line of free text."""
+
+    name: str
+    label: str
+    value: str
+    kind: str = "line"
+
+    def check(self, value: object) -> str:
+        """The text itself. Raises ValueError for something else, a long text, and several lines."""
+        text = TextArea(self.name, self.label, self.value).check(value)
+        if "\n" in text:
+            raise ValueError(f"{self.name} is {text!r}; give one line")
+        return text
+
+
+@dataclass(frozen=True)
+class Script:
+    """Actions, one a line. The browser writes lines by buttons, and offers the text to edit.
+
+    The view beside it says which actions make sense (`offers` in its payload).
+    """
+
+    name: str
+    label: str
+    value: str
+    kind: str = "script"
+
+    def check(self, value: object) -> str:
+        """The script itself. Raises ValueError as for a `TextArea`."""
+        return TextArea(self.name, self.label, self.value).check(value)
+
+
+Control = Slider | Steps | TextArea | Choice | TextLine | Script
 
 
 def spec(control: Control) -> dict:

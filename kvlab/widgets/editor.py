@@ -44,8 +44,12 @@ class LiveEditor(View):
         controls: Sequence[Control],
         title: str,
         presets: Mapping[str, Mapping[str, object]] | None = None,
+        own: str | None = None,
     ) -> None:
-        """Raises ValueError where a value, of a control or a preset, does not fit its control."""
+        """own: what stands in place of a preset's name where the inputs are no preset's.
+
+        Raises ValueError where a value, of a control or a preset, does not fit its control.
+        """
         self.compute = compute
         self.controls = {control.name: control for control in controls}
         self.presets = {name: self._preset(name, given) for name, given in (presets or {}).items()}
@@ -62,6 +66,8 @@ class LiveEditor(View):
         payload = {"view": self.view, "title": title, "controls": [spec(c) for c in controls]}
         if self.presets:
             payload["presets"] = [{"name": n, "inputs": given} for n, given in self.presets.items()]
+        if own is not None:
+            payload["own"] = own
         super().__init__(payload=payload, result=first)
         self.on_msg(self._received)
 
@@ -142,4 +148,6 @@ class LiveEditor(View):
 
     def __repr__(self) -> str:
         state = "error" if self.error else "ok"
-        return f"LiveEditor({self.payload['title']!r}, {', '.join(self.controls)}: {state})"
+        return (
+            f"{type(self).__name__}({self.payload['title']!r}, {', '.join(self.controls)}: {state})"
+        )

@@ -14,7 +14,14 @@ PARTS = {
     "cache_layouts": ("player.js", "cache_layouts.js"),
     "editor": (
         *("player.js", "cache_growth.js", "cache_shape.js", "wrong_cache.js"),
-        *("memory_budget.js", "editor.js"),
+        *("memory_budget.js", "prefix_blocks.js"),
+        *("block_cards.js", "block_rows.js", "block_table.js", "playground.js"),
+        *("schedule_cells.js", "schedule_panel.js", "schedule_timeline.js"),
+        *("playground_pad.js", "editor.js"),
+    ),
+    "schedule": (
+        *("player.js", "schedule_cells.js"),
+        *("schedule_panel.js", "schedule_timeline.js"),
     ),
 }
 

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 CONTENT = {
     "cache_growth": ("kvlab.widgets.growth_table", "growth_content"),
     "cache_shape": ("kvlab.widgets.grow_cache_words", "shape_content"),
+    "playground": ("kvlab.widgets.playground_story", "playground_content"),
     "memory_budget": ("kvlab.widgets.memory_table", "budget_content"),
+    "prefix_blocks": ("kvlab.widgets.prefix_table", "prefix_content"),
+    "schedule": ("kvlab.widgets.schedule_table", "schedule_content"),
     "wrong_cache": ("kvlab.widgets.wrong_cache_strip", "strip_content"),
 }
 

@@ -3,19 +3,28 @@
 import dataclasses
 import re
 
+import exercise_cases
+import exercise_cases_21_3
+import exercise_cases_21_4
+import exercise_cases_21_5
 import pytest
-from exercise_cases import RIGHT, WRONG
 
 from kvlab.exercises import Exercise, Prediction, check, hint, ids, sections, solution
+from kvlab.exercises.function_kinds import InPlace
 from kvlab.exercises.kinds import Function
 from kvlab.exercises.registry import load
-from kvlab.exercises.solutions import s21_1, s21_6
+from kvlab.exercises.solutions import s21_1, s21_3, s21_4, s21_5, s21_6
 from kvlab.tensors import attention, kv_cache
 
-ALL = {name: item for section in ("21.1", "21.6") for name, item in load(section).items()}
+SETS = (exercise_cases, exercise_cases_21_4, exercise_cases_21_5, exercise_cases_21_3)
+RIGHT = {name: answers for module in SETS for name, answers in module.RIGHT.items()}
+WRONG = {name: answers for module in SETS for name, answers in module.WRONG.items()}
+SECTIONS = ("21.1", "21.6", "21.4", "21.5", "21.3")
+ALL = {name: item for section in SECTIONS for name, item in load(section).items()}
 EXERCISES = [item for item in ALL.values() if isinstance(item, Exercise)]
 PREDICTIONS = [item for item in ALL.values() if isinstance(item, Prediction)]
-SOLUTIONS = s21_1.SOLUTIONS | s21_6.SOLUTIONS
+SOLUTIONS = s21_1.SOLUTIONS | s21_6.SOLUTIONS | s21_4.SOLUTIONS | s21_5.SOLUTIONS
+SOLUTIONS |= s21_3.SOLUTIONS
 VALUES = [e for e in EXERCISES if not isinstance(e.kind, Function)]
 FUNCTIONS = [e for e in EXERCISES if isinstance(e.kind, Function)]
 
@@ -25,7 +34,7 @@ def named(exercises):
 
 
 def test_the_sections_and_their_ids():
-    assert {"21.1", "21.6"} <= set(sections())
+    assert set(SECTIONS) <= set(sections())
     for section in sections():
         mine = [item for item in load(section).values() if isinstance(item, Exercise)]
         assert len(mine) >= 4 and len(load(section)) - len(mine) >= 2
@@ -110,6 +119,25 @@ INSIGHTS = {
     "21.6-1": "but the|one less",
     "21.6-3": "selects one|counts up",
     "21.6-5": "cat|dim=|last",
+    "21.4-1": "full|last position",
+    "21.4-2": "full|computed",
+    "21.4-3": "identity|stays",
+    "21.4-4": "first block|next block",
+    "21.4-5": "deepest|identity",
+    "21.5-1": "[Ff]ull|alone",
+    "21.5-2": "last block|rounded",
+    "21.5-3": "from 0|len",
+    "21.5-4": "> 1|partly",
+    "21.5-5": "Deepest|small",
+    "21.5-6": "every position|twice",
+    "21.3-1": "last chunk|between any",
+    "21.3-2": "one position|left over",
+    "21.3-3": "first in every|guard",
+    "21.3-4": "cached|seat",
+    "21.3-5": "guard, max|Continuous",
+    "21.3-6": "three|small",
+    "21.3-7": "this moment|way back",
+    "21.3-8": "outputs|whole",
 }
 
 
@@ -206,9 +234,22 @@ def test_a_solution_of_another_exercise_fails(exercise):
             assert check(exercise.id, SOLUTIONS[other.id]).state == "wrong"
 
 
+def left_by(kind, function):
+    """A function that changes lists, as a run that gives them, too."""
+    if not isinstance(kind, InPlace):
+        return function
+
+    def run(*arguments):
+        result = function(*arguments)
+        return result, *(arguments[kind.arguments.index(name)] for name in kind.changed)
+
+    return run
+
+
 @named(EXERCISES)
 def test_the_expectation_is_what_the_run_gives_and_nothing_else(exercise, monkeypatch):
-    broken = dataclasses.replace(exercise, run=exercise.mistakes[0].gives)
+    wrong = exercise.mistakes[0].gives
+    broken = dataclasses.replace(exercise, run=left_by(exercise.kind, wrong))
     monkeypatch.setitem(load(exercise.id.partition("-")[0]), exercise.id, broken)
     for answer in RIGHT[exercise.id]:
         assert check(exercise.id, answer).state == "wrong"
@@ -250,6 +291,21 @@ ACTUAL = {
     "21.6-p1": [1536, 1792, 2048],
     "21.6-p2": 4,
     "21.6-p3": 3,
+    "21.4-p1": 1,
+    "21.4-p2": 16,
+    "21.4-p3": False,
+    "21.4-p4": 0,
+    "21.4-p5": False,
+    "21.5-p1": [2, 2],
+    "21.5-p2": [5, 0],
+    "21.5-p3": 0,
+    "21.5-p4": {2, 5},
+    "21.5-p5": 1,
+    "21.3-p1": "P4 D P4 D P4",
+    "21.3-p2": [2, 0],
+    "21.3-p3": 130,
+    "21.3-p4": "c",
+    "21.3-p5": False,
 }
 
 
@@ -262,9 +318,19 @@ def test_the_mistakes_of_a_prediction_are_readable_and_differ_from_the_run(exerc
 
 def test_no_set_stores_what_a_run_gives():
     import kvlab.exercises.section_21_1 as one
+    import kvlab.exercises.section_21_3 as three
+    import kvlab.exercises.section_21_4 as four
+    import kvlab.exercises.section_21_5 as five
     import kvlab.exercises.section_21_6 as six
 
-    for module, numbers in ((one, ("288", "384", "0.75", "805")), (six, ("1536", "1,536", "2048"))):
+    results = (
+        (one, ("288", "384", "0.75", "805")),
+        (six, ("1536", "1,536", "2048")),
+        (three, ("5, 3, 1, 4, 6, 12", "17, 121, 19", "[1, 8, 21]")),
+        (four, ("48, 64, 48", "0, 0, 32, 0, 0, 32", "5, 2, 1, 0, 4, 3")),
+        (five, ("[2, 4, 2]", "3, 15, 31")),
+    )
+    for module, numbers in results:
         with open(module.__file__, encoding="utf-8") as file:
             text = file.read()
         assert not any(re.search(rf"(?<!\d){re.escape(n)}(?!\d)", text) for n in numbers)

@@ -8,25 +8,40 @@ import pytest
 HEAVY = {"torch", "triton", "numpy", "tokenizers", "safetensors", "transformers"}
 JUPYTER = {"IPython", "ipywidgets", "anywidget", "jupyterlab", "plotly", "matplotlib"}
 CORE = [
+    "admission",
+    "arrivals",
     "attention_read",
     "block_pool",
     "budget",
+    "checked",
     "formats",
     "hashing",
+    "json_lines",
     "kept_logits",
     "kv_cache_manager",
     "layouts",
+    "lengths",
     "memory",
     "metrics",
+    "offload",
+    "offload_queues",
+    "offload_records",
+    "offload_tier",
+    "played",
+    "policies",
     "prefix_cache",
     "prefix_lookup",
     "presets",
+    "public_trace",
+    "queues",
     "reasons",
     "recorder",
     "request",
+    "schedule_log",
     "scheduler",
     "scheduler_config",
     "scheduler_output",
+    "simulator",
     "sizes",
     "spec",
     "spec_families",
@@ -34,8 +49,11 @@ CORE = [
     "spec_layers",
     "spec_read",
     "spec_state",
+    "step_cost",
     "storage",
     "trace",
+    "transfers",
+    "workload",
 ]
 
 
@@ -60,8 +78,8 @@ def test_the_list_of_core_modules_is_complete():
     assert [m.name for m in pkgutil.iter_modules(kvlab.core.__path__)] == CORE
 
 
-def test_the_engine_needs_no_torch():
-    loaded = modules_after("import kvlab.engine")
+def test_the_engine_and_its_plays_need_no_torch():
+    loaded = modules_after("import kvlab.engine, kvlab.playing, kvlab.simulated_engine")
     assert loaded - set(sys.stdlib_module_names) == {"kvlab"}
 
 

@@ -18,6 +18,8 @@ from kvlab.measure import (
     manager_speed,
     report,
     rounds,
+    scheduler_cost,
+    simulator_error,
     subjects,
     throughput,
 )
@@ -28,6 +30,8 @@ ROWS = (
     "tiny model",
     c.KVLAB,
     *("admit/s", "append/s", "free/s", "without hits", "with hits", "prompt 64", "pool 256"),
+    *("Simulator against the machine", "held out"),
+    *("embedded model", "16 running", "share of the step"),
     *("redraws/s", "llama-3.1-8b", "mamba-2.8b"),
     *footprint.PROGRAMS,
     "peak MiB",
@@ -94,6 +98,9 @@ def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch, capsys) -> N
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(throughput, "measure", lambda *_: [])
     monkeypatch.setattr(manager_speed, "measure", lambda *_: {})
+    monkeypatch.setattr(simulator_error, "measure", lambda *_: None)
+    monkeypatch.setattr(simulator_error, "table", lambda _: "")
+    monkeypatch.setattr(scheduler_cost, "measure", lambda *_: {})
     monkeypatch.setattr(editor_speed, "measure", lambda *_: {})
     monkeypatch.setattr(footprint, "import_times", lambda *_: {})
     monkeypatch.setattr(footprint, "peak_memory", lambda *_: {})

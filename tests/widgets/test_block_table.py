@@ -278,14 +278,22 @@ def test_immediate_release_frees_blocks_with_their_identities() -> None:
     )
 
 
-def test_kept_logits_have_a_sentence() -> None:
-    trace = chapter()
-    kept = Event("logits_kept", "A", 1, {"position": 3})
-    at = next(i for i, e in enumerate(trace.events) if e.kind == "computed") + 1
-    events = (*trace.events[:at], kept, *trace.events[at:])
+def test_kept_logits_have_a_sentence_when_kept_and_when_used() -> None:
+    engine = make_engine(4, 4, policy=PrefixCachePolicy(kept_logits=1))
+    for name in "AB":
+        engine.add_request([5, 6, 7, 8], SamplingParams(max_tokens=1), request_id=name)
+        if name == "A":
+            engine.start_trace()
+            engine.run()
+    engine.run()
+    sentences = told(engine.stop_trace())
     assert (
-        "The logits of A's position 3 are kept beside block 7: a prompt that ends there needs no "
-        "pass to select its first output." in told(Trace(trace.meta, trace.initial, events))
+        "The logits of A's position 3 are kept beside block 0: a prompt that ends there needs no "
+        "pass to select its first output." in sentences
+    )
+    assert (
+        "B's whole prompt was found, and the logits of its last position were kept beside block "
+        "0: its first output is selected from them, without a pass." in sentences
     )
 
 
@@ -426,7 +434,7 @@ def test_the_table_marks_copies_and_kept_blocks() -> None:
     payload, after_b = block_table_payload(trace), state_at(trace, "B ends")
     rows = Elements(blocks_table(payload, Moment(7, 2, after_b, {}), "after B")).cells
     ninth = after_b["blocks"]["9"]["identity"]
-    assert ["9", "0", "nobody, kept", "4 of 4", ninth] in rows
+    assert ["9", "0", "nobody, evictable", "4 of 4", ninth] in rows
     assert ["5", "0", "nobody, free", "0 of 4", "none yet"] in rows
 
 

@@ -11,6 +11,7 @@ from growth_cases import example, with_vocab
 
 from kvlab.widgets import CacheGrowth, cache_growth, growth_html, growth_payload, module_source
 from kvlab.widgets.html import html_form, table
+from kvlab.widgets.modules import PARTS
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LIVE = "application/vnd.jupyter.widget-view+json"
@@ -96,7 +97,7 @@ def test_titles_are_escaped() -> None:
     assert "<b>" not in page.replace("\\u003c", "")
 
 
-@pytest.mark.parametrize("view", ["cache_growth", "editor"])
+@pytest.mark.parametrize("view", sorted(PARTS))
 def test_a_module_is_one_file_without_imports_network_or_markup_from_text(view: str) -> None:
     source = module_source(view)
     assert not re.search(r"^\s*import\b|\bimport\s*\(|https?:|//[a-z0-9-]+\.[a-z]", source, re.M)

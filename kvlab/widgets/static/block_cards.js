@@ -44,7 +44,8 @@ const CARDS_CSS = `
 .kvb[data-cards=dense] .kvb-cards{gap:3px}.kvb[data-cards=dense] .kvb-card{padding:0 3px 3px;border-radius:5px;font-size:.8em}
 .kvb[data-cards=dense] .kvb-top{height:1.5em;gap:.15em}.kvb[data-cards=dense] .kvb-chip{min-width:1.25em;height:1.25em;padding:0 .1em}
 .kvb[data-cards=dense] :is(.kvb-word,.kvb-fill,.kvb-id){display:none}
-.kvb-free{display:flex;align-items:center;gap:.35em;height:2em;margin-top:.35em;padding-left:4px;overflow:hidden;white-space:nowrap;color:var(--soft);font-size:.92em}
+.kvb-free{display:flex;align-items:center;gap:.35em;height:2em;margin-top:.35em;padding:0 1em 0 4px;overflow:hidden;white-space:nowrap;color:var(--soft);font-size:.92em}
+.kvb-ids{display:flex;flex-wrap:wrap;gap:.35em;height:1.65em;min-width:0;overflow:hidden}
 .kvb-free b{font-weight:500;color:var(--ink);min-width:2.2em;text-align:center;padding:0 .35em;line-height:1.5;border:1px dashed color-mix(in srgb,var(--ink) 40%,var(--paper));border-radius:5px}
 .kvb-free b[data-kind=kept]{border-style:solid;background:repeating-linear-gradient(135deg,transparent 0 5px,color-mix(in srgb,var(--ink) 9%,transparent) 5px 7px)}
 .kv-tick[data-kind~=S]{height:.7em}.kv-tick[data-kind~=end]{background:var(--ink)}
@@ -145,9 +146,9 @@ function blocksCard(payload, id, density, cols) {
       slots.ring(written);
     }
     fill.textContent = `${c.filled} of ${size}`;
-    const kept = c.identity ?? (c.kind === "free" ? "no identity" : "no identity yet");
-    const copy = c.copy === undefined ? "" : `copy of ${c.copy}`;
-    identity.replaceChildren(...(c.identity && density === "roomy" ? ["identity "] : []), kept, ...(copy ? [" ", h("em", {}, copy)] : []));
+    const copy = c.copy === undefined ? "" : h("em", {}, `copy of ${c.copy}`);
+    const kept = c.identity ? `${density === "roomy" ? "identity " : ""}${c.identity} ` : copy ? "" : c.kind === "free" ? "no identity" : "no identity yet";
+    identity.replaceChildren(kept, copy);
   }
   /** Mark a slot as the one that is read; null takes the mark away. */
   function point(slot) {
@@ -162,7 +163,7 @@ function blocksCard(payload, id, density, cols) {
 
 function blocksReferences(payload, c, density) {
   if (c.kind === "free") return density === "dense" ? [] : ["free"];
-  if (c.kind === "kept") return density === "dense" ? [] : ["0 refs, kept"];
+  if (c.kind === "kept") return density === "dense" ? [] : ["evictable"];
   const most = MOST_CHIPS[density], shown = c.owners.length > most ? c.owners.slice(0, most - 1) : c.owners;
   const chips = shown.map((who) => blocksChip(payload.requests[who][1], who, payload.requests[who][0]));
   const more = c.owners.length - shown.length;
@@ -174,7 +175,7 @@ function blocksCardWords(payload, id, c) {
   const size = payload.trace.meta.block_size, letters = c.owners.map((who) => payload.requests[who][1]);
   const first = c.logical * size, what = c.filled === 1 ? `position ${first}` : `positions ${first} to ${first + c.filled - 1}`;
   const holds = c.filled ? `${c.filled} of ${size} slots filled, ${what}` : `0 of ${size} slots filled`;
-  const kept = `no reference, kept as an evictable prefix`;
+  const kept = "no reference, evictable";
   const who = { free: "free", kept, used: `${counted(c.refs, "reference")}${letters.length ? `, held by ${blocksAnd(letters)}` : ""}` }[c.kind];
   const copy = c.copy === undefined ? "" : `; a copy of block ${c.copy}`;
   return `block ${id}: ${who}; ${holds}; ${c.identity ? `identity ${c.identity}` : "no identity"}${copy}`;
@@ -193,7 +194,7 @@ function blocksMemory(payload) {
   const cards = payload.blocks.map((id) => blocksCard(payload, id, density, cols));
   const grid = h("div", { class: "kvb-cards", role: "list", "aria-label": "Physical blocks" }, ...cards.map((c) => c.card));
   const scroll = h("div", { class: "kvb-scroll", "data-half": "memory" }, grid);
-  const legend = { used: "in use", kept: "kept, evictable", free: "free" };
+  const legend = { used: "in use", kept: "evictable", free: "free" };
   const meaning = { kept: "No reference, but an identity: a request with the same prefix finds it until it is taken." };
   const keys = Object.entries(legend).map(([kind, words]) => h("span", { class: "kvb-key", title: meaning[kind] }, h("i", { "data-kind": kind, "aria-hidden": "true" }), words));
   const slot = size > 8 || density === "medium" ? "1.75em" : "2.1em";
@@ -209,9 +210,12 @@ function blocksMemory(payload) {
     if (queue === JSON.stringify([shown, kinds, ids.length])) return;
     queue = JSON.stringify([shown, kinds, ids.length]);
     const boxes = shown.map((id, i) => h("b", { "data-kind": kinds[i], "data-free": String(id) }, String(id)));
+    const row = h("span", { class: "kvb-ids" }, ...boxes);
     const away = payload.left_out ? `, ${thousands(payload.left_out)} of them never taken and not drawn` : "";
-    const rest = ids.length > shown.length ? "…" : ids.length ? "" : "none";
-    free.replaceChildren(h("span", {}, `free (${thousands(ids.length)}${away}), next first:`), ...boxes, h("span", {}, rest));
+    free.replaceChildren(h("span", {}, `free (${thousands(ids.length)}${away}), next first:`), row);
+    const hidden = boxes.some((box) => box.offsetTop > boxes[0].offsetTop); // no room: on a line that is cut off
+    const rest = hidden || ids.length > shown.length ? "…" : ids.length ? "" : "none";
+    free.append(h("span", {}, rest));
   }
   const caption = h("div", { class: "kvb-cap" }, h("b", {}, `Memory: physical blocks of ${counted(size, "slot")}`), ...keys);
   const byId = new Map(cards.map((c) => [c.id, c]));

@@ -52,10 +52,12 @@ function blocksMost(payload, stops) {
   })));
 }
 
-/** The left half as rows of slots where few are needed, else as a table of block numbers. */
-function blocksRows(payload, stops) {
+/** The left half as rows of slots where few are needed, else as a table of block numbers.
+ *  fits(rows, requests): whether so many rows of slots are few.
+ */
+function blocksRows(payload, stops, fits = (rows) => rows <= MOST_ROWS_DRAWN) {
   const size = payload.trace.meta.block_size, most = blocksMost(payload, stops);
-  const few = most.reduce((a, b) => a + b, 0) <= MOST_ROWS_DRAWN && size <= 8;
+  const few = fits(most.reduce((a, b) => a + b, 0), most.length) && size <= 8;
   const parts = payload.shown.map((id, i) => {
     const who = payload.requests.findIndex(([name]) => name === id);
     const about = { id, who, letter: payload.requests[who][1], size, most: most[i] };

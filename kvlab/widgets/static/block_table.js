@@ -108,10 +108,9 @@ function blocksShow(scroll, element) {
 /** The token under the pointer or the focus: marks, arrow, words. */
 function blocksFollower(payload, { body, rows, memory, record }) {
   const words = h("div", { class: "kvb-path", role: "status", "aria-live": "polite", "data-path-words": "" });
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "kvb-arrow");
-  svg.setAttribute("aria-hidden", "true");
-  for (let i = 0; i < 2; i++) svg.append(document.createElementNS("http://www.w3.org/2000/svg", "path"));
+  // the parser gives the drawing its namespace
+  const drawing = `<svg class="kvb-arrow" aria-hidden="true"><path></path><path></path></svg>`;
+  const svg = document.createRange().createContextualFragment(drawing).firstChild;
   let cursor = null, pointer = null, shown = []; // [who, position] by keys; what the mouse is on; marked parts
   const clear = () => {
     for (const part of shown) part.point(null);
@@ -192,7 +191,7 @@ VIEWS.block_table = (element, payload, options) => {
     hint: "Requests on the left in their own order, memory on the right in its own.",
   });
   const stops = blocksRecords(payload);
-  const rows = blocksRows(payload, stops), memory = blocksMemory(payload);
+  const rows = blocksRows(payload, stops, options.fits), memory = blocksMemory(payload);
   const body = h("div", { class: "kvb", "data-cards": memory.density, "data-rows": rows.few ? "slots" : "numbers" });
   let current = 0;
   const record = () => stops[current];
@@ -212,7 +211,7 @@ VIEWS.block_table = (element, payload, options) => {
     if (i === 0) for (const half of [rows, memory]) half.scroll.scrollTo(0, 0);
     follower.draw();
   }
-  const player = createPlayer(frame, { stops, draw, ticks: BLOCKS_TICKS, at: options.at?.(stops) ?? 0, onChange: options.onChange });
+  const player = createPlayer(frame, { stops, draw, ticks: BLOCKS_TICKS, at: options.at?.(stops) ?? payload.at ?? 0, onChange: options.onChange });
   const keys = "Arrow down and up follow a token's read, with Shift they go from request to request, Escape ends it.";
   frame.root.setAttribute("aria-description", `${frame.root.getAttribute("aria-description")} ${keys}`);
   frame.root.addEventListener("keydown", (event) => {

@@ -5,14 +5,14 @@ const EDITOR_CSS = `
 .kve-controls{display:flex;flex-wrap:wrap;gap:.4em 1.2em;align-items:center;margin-bottom:.5em}
 .kve-field{display:grid;gap:0 .7em;flex:1 1 8.4em;max-width:15em;min-width:0}
 .kve-field[data-kind=text]{flex:4 1 17em;max-width:none;grid-template-columns:fit-content(9em) minmax(0,1fr);align-items:center}
-.kve-field[data-kind=choice]{gap:.15em;flex-basis:12.2em}.kve-field[data-control=presets]{flex:2 1 11em;max-width:28em}
+.kve-field:is([data-kind=choice],[data-kind=line]){gap:.15em;flex-basis:12.2em}.kve-field[data-control=presets]{flex:2 1 11em;max-width:28em}
 .kve-field label{color:var(--soft);font-size:.9em;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}.kve-field output{color:var(--ink);font-weight:600;margin-left:.4em}
-.kve-field textarea,.kve-field select{width:100%;margin:0;padding:.25em .6em;font:inherit;color:var(--ink);background:var(--paper);
+.kve-field :is(textarea,select,input[type=text]){width:100%;margin:0;padding:.25em .6em;font:inherit;color:var(--ink);background:var(--paper);
  border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px;resize:none}
 .kve-field input[type=range]{width:100%;height:1.6em;margin:0;accent-color:var(--focus)}
 .kve-error{margin-bottom:.6em;padding:.45em .8em;border:1.5px solid var(--bad);border-left-width:5px;border-radius:6px;color:var(--ink);overflow-wrap:anywhere}
 .kve-error b{color:var(--bad)}
-.kve-lines{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.15em .9em;align-content:start;align-items:baseline;
+.kve-lines:empty{display:none}.kve-lines{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.15em .9em;align-content:start;align-items:baseline;
  min-height:3.1em;margin:0 0 .5em}
 .kve-name{color:var(--soft)}.kve-text{overflow-wrap:anywhere;white-space:pre-wrap}
 .kve-text[data-kind=answer]{font-size:1.15em;font-weight:600;line-height:1.3}
@@ -73,11 +73,16 @@ const FIELD_INPUTS = {
   slider: (id, { minimum, maximum }) => h("input", { id, type: "range", min: minimum, max: maximum, step: "1" }),
   steps: (id, { values }) => h("input", { id, type: "range", min: "0", max: values.length - 1, step: "1" }),
   choice: (id, { options }) => h("select", { id }, ...options.map((word) => h("option", { value: word }, word))),
+  line: (id) => h("input", { id, type: "text", spellcheck: "false", autocomplete: "off" }),
   text: (id, { rows }) => h("textarea", { id, rows, spellcheck: "false" }),
 };
 
-/** One labelled control. Returns { element, get, set }. */
+/** One labelled control. Returns { element, input, get, set }, and where it needs them: update(view),
+ *  told of each view that is drawn; room, an element for the other controls; accepted(value) and rejected(value), told of the answer to what
+ *  was sent, with the last value that worked; keydown(event), told of each key pressed in the editor.
+ */
 function createField(control, onInput, onRelease) {
+  if (control.kind === "script") return createScriptField(control, () => { onInput(); onRelease(); });
   const id = `kve-${++fieldCount}-${Math.random().toString(36).slice(2, 8)}`;
   const label = h("label", { for: id }, control.label);
   const element = h("div", { class: "kve-field", "data-kind": control.kind, "data-control": control.name }, label);
@@ -92,18 +97,17 @@ function createField(control, onInput, onRelease) {
     output.textContent = thousands(get());
     input.setAttribute("aria-valuetext", thousands(get()));
   };
-  input.addEventListener("input", () => { show(); onInput(); });
+  const changes = control.kind === "line" ? "change" : "input"; // half a line means nothing yet
+  input.addEventListener(changes, () => { show(); onInput(); });
   input.addEventListener("change", onRelease);
   element.append(input);
   const set = (value) => { input.value = values ? values.indexOf(value) : value; show(); };
   return { element, input, get, set };
 }
 
-const OWN = "your own numbers";
-
 /** A choice that sets several controls at once, and that names the preset they agree with. */
-function createPresets(presets, fields, onChoice) {
-  const options = [OWN, ...presets.map(({ name }) => name)];
+function createPresets({ presets, own = "your own numbers" }, fields, onChoice) {
+  const options = [own, ...presets.map(({ name }) => name)];
   const control = { name: "presets", label: "Start from", kind: "choice", options };
   const agrees = ({ inputs }) => Object.entries(inputs).every(([name, value]) => fields.get(name).get() === value);
   const field = createField(control, () => {
@@ -111,7 +115,7 @@ function createPresets(presets, fields, onChoice) {
     for (const [name, value] of Object.entries(chosen?.inputs ?? {})) fields.get(name).set(value);
     onChoice();
   }, () => {});
-  const update = () => field.set(presets.find(agrees)?.name ?? OWN);
+  const update = () => field.set(presets.find(agrees)?.name ?? own);
   return { ...field, update };
 }
 
@@ -134,12 +138,14 @@ VIEWS.editor = (element, payload, { model }) => {
     const field = createField(control, () => { presets?.update(); channel.push(read()); }, () => channel.release());
     field.input.disabled = !model;
     fields.set(control.name, field);
-    controls.append(field.element);
   }
+  const pad = [...fields.values()].find(({ room }) => room); // it has room for the other controls
+  for (const field of fields.values()) (field === pad ? controls : pad?.room ?? controls).append(field.element);
   if (payload.presets) {
-    presets = createPresets(payload.presets, fields, () => { presets.update(); channel.push(read()); channel.release(); });
+    presets = createPresets(payload, fields, () => { presets.update(); channel.push(read()); channel.release(); });
     presets.input.disabled = !model;
-    controls.prepend(presets.element);
+    if (pad) frame.heading.querySelector(".kv-title").after(presets.element);
+    else controls.prepend(presets.element);
   }
   const state = frame.heading.querySelector(".kv-hint");
   state.setAttribute("role", "status");
@@ -168,14 +174,19 @@ VIEWS.editor = (element, payload, { model }) => {
     if (text === drawn) return;
     drawn = text;
     const old = nested?.touched && nested.stop ? nested.stop() : null;
+    const before = nested && { view: nested.drawn, stop: nested.stop?.() };
     nested?.destroy();
+    slot.style.minHeight = `${slot.offsetHeight}px`; // the page keeps its place while it is empty
     slot.replaceChildren();
     nested = null;
-    if (!view) return;
+    if (view) drawNested(view, old, before);
+    slot.style.minHeight = "";
+  }
+  function drawNested(view, old, before) {
     // The fullest picture first; afterwards the stop at which the reader was.
     const at = (stops) => old ?? Math.max(stops.length - 2, 0);
-    nested = VIEWS[view.view](slot, view, { at });
-    nested.touched = old !== null;
+    nested = VIEWS[view.view](slot, view, { at, before });
+    Object.assign(nested, { drawn: view, touched: old !== null });
     const touch = () => { if (nested) nested.touched = true; };
     for (const name of ["pointerdown", "keydown"]) slot.addEventListener(name, touch, { once: true, capture: true });
   }
@@ -184,6 +195,7 @@ VIEWS.editor = (element, payload, { model }) => {
     for (const [label, text, kind] of result.lines) lines.append(h("span", { class: "kve-name" }, label), h("span", { class: "kve-text", "data-kind": kind }, text));
     drawState(result.error);
     drawView(result.view);
+    for (const field of fields.values()) field.update?.(result.view);
     frame.root.dataset.updates = String(result.updates);
   }
   function answered() {
@@ -191,6 +203,8 @@ VIEWS.editor = (element, payload, { model }) => {
     const [who, which] = result.answers ?? [];
     const own = who === mine && which === number;
     if (own) setBusy(false);
+    const told = result.error ? "rejected" : "accepted";
+    if (own) for (const [name, field] of fields) field[told]?.(result.inputs[name]);
     show(result);
     if (own) channel.done();
     else if (who !== mine) adopt(result.inputs); // changed from a cell or another view
@@ -199,7 +213,10 @@ VIEWS.editor = (element, payload, { model }) => {
     for (const [name, field] of fields) field.set(inputs[name]);
     presets?.update();
   }
-  frame.root.addEventListener("keydown", keepFromPage);
+  frame.root.addEventListener("keydown", (event) => {
+    for (const field of fields.values()) field.keydown?.(event);
+    keepFromPage(event);
+  });
 
   const result = model ? model.get("result") : payload.result;
   adopt(result.inputs);

@@ -1,0 +1,65 @@
+"""Who may begin: what a waiting request must find free beyond the blocks of its first chunk.
+
+    | in use | growth of those that run | growth of the newcomer | watermark |
+    |        |<----------------------- free blocks --------------------------->|
+
+"current" looks at the newcomer's first chunk alone. As many as possible run together, until all
+of them grow and one has to give its blocks back. "reserved" also counts what the running requests
+can still take until their longest end: nobody who was admitted is ever preempted, and fewer run
+(section 21.3).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from kvlab.core.block_pool import KVCacheBlock
+from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
+from kvlab.core.request import Request
+from kvlab.core.scheduler_config import SchedulerConfig
+
+Forks = Mapping[str, Sequence[Request]]  # continuations that wait for the fork, by their leader
+
+
+def has_room(
+    manager: KVCacheManager,
+    config: SchedulerConfig,
+    request: Request,
+    count: int,
+    hits: Sequence[KVCacheBlock],
+    running: Sequence[Request],
+    forks: Forks,
+) -> bool:
+    """Whether the rules let it begin with `count` positions after its hits.
+
+    With nothing running they do not bind: whoever fits may begin, or nobody ever would. A request
+    that could outgrow the whole pool therefore runs alone under "reserved".
+    """
+    if not running or (config.admission == "current" and not config.watermark):
+        return True  # whether its first chunk fits is for `allocate_slots` to say
+    spare = manager.pool.num_free_blocks - math.ceil(config.watermark * manager.pool.num_blocks)
+    if config.admission == "current":
+        return manager.blocks_needed(request, count, hits) <= spare
+    longest = config.max_model_len
+    taken = sum(growth(manager, r, longest, forks) for r in running)
+    return growth(manager, request, longest, forks, hits) <= spare - taken
+
+
+def growth(
+    manager: KVCacheManager,
+    request: Request,
+    max_model_len: int,
+    forks: Forks,
+    hits: Sequence[KVCacheBlock] = (),
+) -> int:
+    """Blocks that a request, and its continuations to come, may still take until their end.
+
+    The last output is selected and never processed, so it needs no slot. A continuation shares
+    the prompt's full blocks and takes the others for itself.
+    """
+    size = manager.block_size
+    longest = request.num_prompt_tokens + request.sampling_params.max_tokens
+    last = min(longest, max_model_len) - 1
+    pending = last - request.num_computed_tokens - len(hits) * size
+    own = cdiv(last, size) - request.num_prompt_tokens // size
+    to_come = len(forks.get(request.request_id, ()))
+    return manager.blocks_needed(request, pending, hits) + to_come * own

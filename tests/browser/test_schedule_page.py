@@ -1,0 +1,394 @@
+"""The schedule timeline on a plain page, its knobs in JupyterLab: keys, drag, zoom, policies."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright", reason="the browser tests need the extra dev")
+sys.path.append(str(Path(__file__).parents[1] / "widgets"))
+sys.path.append(str(Path(__file__).parents[1] / "engine"))
+
+from lab_server import Lab, Watch
+from plain_page import plain_page
+from playwright.sync_api import Locator, Page, expect
+from policy_cases import ask, engine_with
+from schedule_cases import HOSTILE, hundred, preempted, twelve_beside_two, two_slots
+
+from kvlab.core.schedule_log import ScheduleLog
+from kvlab.widgets import schedule_html, schedule_payload
+
+CELLS = [
+    """
+from kvlab import LLM
+from kvlab.widgets import schedule_knobs
+
+knobs = schedule_knobs(LLM("tiny"))
+_ = knobs.add_class("t-knobs")
+""",
+    "knobs",
+    "'knobs' + ' done'",
+]
+
+
+@pytest.fixture
+def opened(browser, tmp_path: Path):
+    """open(payload) shows a page with the view, focused at its start, watched to the end."""
+    watches = []
+
+    def open_page(payload: dict, **options: object) -> Page:
+        path = tmp_path / f"{len(watches)}.html"
+        path.write_text(plain_page(schedule_html(payload), "schedule"), encoding="utf-8")
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
+        watches.append(Watch(context.new_page()))
+        page = watches[-1].page
+        page.goto(path.as_uri())
+        page.locator(".kv[data-stop]").focus()
+        return page
+
+    yield open_page
+    for watch in watches:
+        watch.page.context.close()
+        assert watch.wrong == []
+
+
+def said(page: Page) -> Locator:
+    return page.locator("[data-say]")
+
+
+def show(page: Page, stop: int) -> None:
+    page.evaluate("i => views[0].show(i)", stop)
+
+
+def letters(page: Page, run: str) -> dict[tuple[int, int], str]:
+    """What is written in the cells of a run: {(row, first step): text}."""
+    found = page.locator(f"[data-run='{run}'] text").evaluate_all(
+        "all => all.map((t) => [+t.dataset.row, +t.dataset.step, t.textContent])"
+    )
+    return {(row, step): text for row, step, text in found}
+
+
+def expected(run: dict) -> dict[tuple[int, int], str]:
+    """What has to be written: waiting and the like once a span, work once a step."""
+    words = {"w": "waiting", "x": "preempted"}
+    cells = {}
+    for row, request in enumerate(run["requests"]):
+        for letter, first, count, tokens in request["spans"]:
+            if letter in words:
+                cells[row, first] = words[letter] if count > 1 else letter
+                continue
+            text = f"P{tokens}" if letter == "P" else letter
+            cells |= {(row, step): text for step in range(first, first + count)}
+    return cells
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_cell_is_what_the_log_says(opened, scheme: str) -> None:
+    for logs in (
+        (two_slots("static"), two_slots("continuous")),
+        (twelve_beside_two(policy="alternating", prefill_chunk=4),),
+        (preempted(),),
+    ):
+        payload = schedule_payload(*logs)
+        page = opened(payload, color_scheme=scheme)
+        for run in payload["runs"]:
+            assert letters(page, run["title"]) == expected(run)
+        fills = page.locator(".kvs-scroll path.kvs-c").evaluate_all(
+            "all => all.map((p) => [p.dataset.k, getComputedStyle(p).fill])"
+        )
+        colours = dict(map(tuple, fills))
+        assert len(set(colours.values())) == len(colours)  # no two kinds look alike
+        assert colours["P"] == "rgb(0, 114, 178)" and colours["D"] == "rgb(230, 159, 0)"
+
+
+def test_keys_walk_through_the_steps_and_the_line_tells_the_story(opened) -> None:
+    page = opened(schedule_payload(two_slots("static"), two_slots("continuous")))
+    view = page.locator(".kv[data-stop]")
+    expect(said(page)).to_contain_text("static, before step 1: 3 requests will share 2 seats")
+    expect(page.locator(".kvs-cursor")).to_be_hidden()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(view).to_have_attribute("data-stop", "3")
+    expect(page.locator(".kv-count")).to_have_text("step 3 of 8")
+    assert said(page).text_content().split("\n") == [
+        "static, step 3: decode of B; C waits, 1 of 2 seats empty; 14 free blocks.",
+        "continuous, step 3: P3 of C (admitted, positions 0 to 2, first output); "
+        "B misses this step; nobody waits; 14 free blocks.",
+    ]
+    expect(page.locator("[data-count=waiting]")).to_have_text(["1 waiting", "0 waiting"])
+    expect(page.locator("[data-count=free]")).to_have_text(["14 of 16", "14 of 16"])
+    page.keyboard.press("End")
+    expect(said(page)).to_contain_text("continuous: all is over since step 6.")
+    expect(said(page)).to_contain_text("C ends")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".kv-count")).to_have_text("step 7 of 8")
+    page.keyboard.press("Home")
+    expect(page.locator(".kv-count")).to_have_text("before the start")
+    page.keyboard.press(" ")
+    expect(view).to_have_attribute("data-playing", "")
+    expect(view).to_have_attribute("data-stop", "1")
+    page.keyboard.press(" ")
+    page.keyboard.press("p")
+    expect(view).to_have_class("kv kv-large")
+
+
+def test_one_cursor_stands_over_the_same_step_of_both_runs(opened) -> None:
+    page = opened(schedule_payload(two_slots("static"), two_slots("continuous")))
+    for stop in (1, 3, 6):
+        show(page, stop)
+        cursor = page.locator(".kvs-cursor").bounding_box()
+        for run, row in (("static", 2 if stop == 6 else 1), ("continuous", 1)):
+            if stop == 1:
+                row = 0
+            text = page.locator(f"[data-run={run}] text[data-step='{stop}'][data-row='{row}']")
+            box = text.bounding_box()
+            assert (
+                cursor["x"] <= box["x"] and box["x"] + box["width"] <= cursor["x"] + cursor["width"]
+            )
+            assert (
+                cursor["y"] <= box["y"]
+                and box["y"] + box["height"] <= cursor["y"] + cursor["height"]
+            )
+
+
+def test_delays_stand_beside_each_row(opened) -> None:
+    page = opened(schedule_payload(two_slots("static"), two_slots("continuous")))
+    for run, want in (("static", ["4", "5", "1", "7"]), ("continuous", ["1", "2", "1", "4"])):
+        row = page.locator(f"[data-run={run}] [data-delays=C]")
+        expect(row.locator("span")).to_have_text(want)
+        name = page.locator(f"[data-run={run}] .kvs-name").nth(2).bounding_box()
+        cell = page.locator(f"[data-run={run}] text[data-row='2']").first.bounding_box()
+        middles = [box["y"] + box["height"] / 2 for box in (name, cell, row.bounding_box())]
+        assert max(middles) - min(middles) < 3  # on one line
+
+
+def test_dragging_in_the_plot_and_on_the_track_scrubs(opened) -> None:
+    page = opened(schedule_payload(twelve_beside_two(policy="alternating", prefill_chunk=4)))
+    first = page.locator("text[data-step='2']").first.bounding_box()
+    last = page.locator("text[data-step='6']").first.bounding_box()
+    page.mouse.move(first["x"] + 3, first["y"] + 3)
+    page.mouse.down()
+    expect(page.locator(".kv-count")).to_have_text("step 2 of 12")
+    page.mouse.move(last["x"] + 3, last["y"] + 3, steps=8)
+    expect(page.locator(".kv-count")).to_have_text("step 6 of 12")
+    page.mouse.up()
+    page.mouse.move(first["x"], first["y"])
+    expect(said(page)).to_have_text(
+        "Step 6: P4 of C (positions 8 to 11, first output); A and B miss this step; "
+        "nobody waits; 9 free blocks."
+    )
+    track = page.locator(".kv-track").bounding_box()
+    page.mouse.click(track["x"] + track["width"] - 1, track["y"] + track["height"] / 2)
+    expect(page.locator(".kv-count")).to_have_text("step 12 of 12")
+
+
+def test_measured_times_and_steps_change_places(opened) -> None:
+    payload = schedule_payload(two_slots("static", mode="real"), clock="time")
+    page = opened(payload)
+    steps = len(payload["runs"][0]["said"])
+    show(page, 1)
+    expect(page.locator(".kv-count")).to_have_text(re.compile(r"^at [0-9.]+ (ms|µs|s)$"))
+    widths = page.evaluate("document.querySelector('.kvs-cursor').offsetWidth")
+    assert widths >= 3
+    page.locator("[data-do=clock]").click()
+    show(page, 3)
+    expect(page.locator(".kv-count")).to_have_text(f"step 3 of {steps}")
+    request = payload["runs"][0]["requests"][2]
+    expect(page.locator("[data-delays=C] span")).to_have_text([str(d) for d in request["delays"]])
+    assert letters(page, "static") == expected(payload["runs"][0])
+    page.locator("[data-do=clock]").click()
+    expect(page.locator(".kvs-axis")).to_contain_text("time, ")
+
+
+def test_100_requests_over_1000_steps_scrub_smoothly_and_zoom(opened, capsys) -> None:
+    payload = schedule_payload(hundred("mixed"), hundred("continuous"))
+    page = opened(payload)
+    elements = page.locator(".kvs *").count()
+    assert elements < 400  # merged spans: a path for each kind
+    page.evaluate("document.querySelectorAll('.kvs-svg').forEach((s) => { s.mine = true; })")
+    times = page.evaluate(
+        """async (last) => {
+      const times = [], frames = [];
+      let before = performance.now();
+      for (let i = 1; i <= last; i++) {
+        const start = performance.now();
+        views[0].show(i);
+        document.body.getBoundingClientRect();
+        times.push(performance.now() - start);
+        if (i % 10) continue;
+        await new Promise(requestAnimationFrame);
+        frames.push(performance.now() - before);
+        before = performance.now();
+      }
+      const sorted = (all) => all.sort((a, b) => a - b);
+      return [sorted(times), sorted(frames)];
+    }""",
+        1000,
+    )
+    assert page.evaluate("[...document.querySelectorAll('.kvs-svg')].every((s) => s.mine)")
+    with capsys.disabled():
+        for name, all_ in zip(("a step", "ten steps and a frame"), times, strict=True):
+            middle, late, worst = all_[len(all_) // 2], all_[int(0.95 * len(all_))], all_[-1]
+            print(f"\n2 x 100 requests, 1,000 steps: {name} takes {middle:.1f} ms (median), "
+                  f"{late:.1f} ms (95%), {worst:.1f} ms (worst)", end="")  # fmt: skip
+        print()
+    assert letters(page, "mixed") == {}
+    height = page.locator(".kv[data-stop]").bounding_box()["height"]
+    show(page, 500)
+    for _ in range(5):
+        page.keyboard.press("+")
+    expect(page.locator(".kvs")).to_have_attribute("data-zoom", "5")
+    cells = letters(page, "mixed")
+    names = [request["name"] for request in payload["runs"][0]["requests"]]
+    busy = [row for (row, step), text in cells.items() if step == 500 and text == "D"]
+    assert len(busy) == 8 and "decode of 8 requests" in said(page).text_content()
+    expect(page.locator("[data-run=mixed] .kvs-name").nth(busy[0])).to_have_text(names[busy[0]])
+    scroll = page.locator("[data-run=mixed]").bounding_box()
+    row = page.locator(f"[data-run=mixed] text[data-row='{busy[0]}']").first.bounding_box()
+    assert scroll["y"] <= row["y"] <= scroll["y"] + scroll["height"]  # who works is in sight
+    assert page.locator(".kv[data-stop]").bounding_box()["height"] == height
+    page.locator("[data-do=zoom-out]").click()
+    expect(page.locator(".kvs")).to_have_attribute("data-zoom", "4")
+    page.keyboard.press("End")
+    cursor, plot = (page.locator(css).bounding_box() for css in (".kvs-cursor", ".kvs-scale"))
+    assert plot["x"] <= cursor["x"] <= plot["x"] + plot["width"]
+
+
+@pytest.mark.parametrize("width", [700, 1280, 1920])
+def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
+    logs = two_slots("static"), two_slots("continuous")
+    page = opened(schedule_payload(*logs), viewport={"width": width, "height": 720})
+    boxes = []
+    for stop in (0, 1, 3, 6, 8, 2):
+        show(page, stop)
+        boxes.append(page.get_by_text("end", exact=True).last.bounding_box())
+    assert all(box == boxes[0] for box in boxes)
+    assert page.evaluate("[document.documentElement.scrollWidth, scrollY]") == [width, 0]
+    page.locator("[data-do=presenter]").click()
+    assert page.locator(".kv[data-stop]").bounding_box()["height"] < 650 or width == 700
+    assert letters(page, "static")  # the hall reads them as well
+
+
+def test_hostile_names_are_text(opened) -> None:
+    engine = engine_with()
+    with ScheduleLog(engine.scheduler) as log:
+        for name in (HOSTILE, "__proto__"):
+            ask(engine, range(3), 2, name)
+        engine.run()
+    page = opened(schedule_payload(log, titles=(HOSTILE,)))
+    show(page, 2)
+    expect(said(page)).to_contain_text("decode of <img src=x … and __proto__")
+    expect(page.locator(".kvs-name").first).to_have_text("<img src=x …")
+    expect(page.locator(".kvs-name").first).to_have_attribute(
+        "title", f"{HOSTILE}: prompt of 3 tokens"
+    )
+    assert page.locator("img").count() == 0
+
+
+def test_without_scripts_the_tables_are_there(browser, tmp_path: Path) -> None:
+    path = tmp_path / "plain.html"
+    html = schedule_html(schedule_payload(two_slots("static")))
+    path.write_text(f'<!doctype html><meta charset="utf-8">{html}', encoding="utf-8")
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    expect(page.get_by_role("cell", name="w4 P3 D2")).to_be_visible()
+    expect(page.get_by_role("listitem")).to_have_count(8)
+    context.close()
+
+
+# ---- the knobs in JupyterLab
+
+
+@pytest.fixture(scope="module")
+def page(watch: Watch, lab: Lab) -> Page:
+    watch.page.set_viewport_size({"width": 1280, "height": 720})
+    lab.write("knobs.ipynb", CELLS)
+    lab.open(watch.page, "knobs.ipynb")
+    lab.run_all(watch.page)
+    expect(watch.page.get_by_text("'knobs done'", exact=True)).to_be_visible(timeout=60_000)
+    return watch.page
+
+
+@pytest.fixture
+def editor(page: Page) -> Locator:
+    editor = page.locator(".t-knobs .kv[data-view=editor]")
+    editor.evaluate("element => element.scrollIntoView()")
+    return editor
+
+
+def control(editor: Locator, name: str) -> Locator:
+    return editor.locator(f"[data-control={name}] :is(select, input)")
+
+
+def figures(editor: Locator) -> Locator:
+    return editor.locator(".kve-lines .kve-text")
+
+
+def test_knobs_by_keyboard_and_mouse(watch: Watch, page: Page, editor: Locator) -> None:
+    expect(figures(editor).first).to_contain_text("8 steps · longest wait 4 (C)")
+    seats = control(editor, "seats")
+    seats.press("ArrowRight")  # three seats: nobody waits under "continuous" any more
+    expect(editor.locator("[data-control=seats] output")).to_have_text("3")
+    expect(figures(editor).nth(1)).to_contain_text("longest wait 0")
+    control(editor, "compare").select_option("mixed")
+    expect(editor.locator(".kvs-title b")).to_have_text(["static", "mixed"])
+    box = control(editor, "seats").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 2, middle, steps=6)
+    page.mouse.up()
+    expect(editor.locator("[data-control=seats] output")).to_have_text("1")
+    expect(editor.locator("[data-count=waiting]").first).to_be_visible()
+    expect(figures(editor).first).to_contain_text("longest wait 6 (C)")
+    assert watch.wrong == []
+
+
+def test_a_lesson_sets_all_knobs_and_its_steps_are_scrubbed(
+    watch: Watch, page: Page, editor: Locator
+) -> None:
+    control(editor, "presets").select_option("P12, or P4 D P4 D P4")
+    expect(editor.locator(".kvs-title b")).to_have_text(["continuous", "alternating"])
+    view = editor.locator(".kv[data-view=schedule]")
+    view.focus()
+    sent = len(watch.sent)
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(said(page).last).to_contain_text("alternating, step 4: P4 of C (positions 4 to 7)")
+    assert len(watch.sent) == sent  # scrubbing asks the kernel nothing
+    assert watch.wrong == []
+
+
+def test_an_error_stands_in_the_widget_and_the_last_picture_stays(
+    watch: Watch, editor: Locator
+) -> None:
+    control(editor, "presets").select_option("chat and long prompts")
+    expect(figures(editor).first).to_contain_text("longest gap 5 (chat)")
+    control(editor, "budget").press("ArrowLeft")
+    error = editor.locator(".kve-error")
+    expect(error).to_contain_text("the prompt has 24 tokens and a step computes at most 16")
+    expect(error).to_contain_text("raise max_num_batched_tokens")
+    expect(figures(editor).first).to_contain_text("longest gap 5 (chat)")
+    control(editor, "budget").press("ArrowRight")
+    expect(error).to_have_count(0)
+    assert watch.wrong == []
+
+
+def test_every_lesson_fits_the_screen_in_both_sizes(watch: Watch, editor: Locator) -> None:
+    heights = {}
+    names = control(editor, "presets").locator("option").all_text_contents()[1:]
+    for name in names:
+        control(editor, "presets").select_option(name)
+        expect(editor.locator(".kv-hint").first).to_have_text("Up to date.")
+        heights[name] = editor.bounding_box()["height"]
+    control(editor, "presets").select_option(names[0])
+    editor.locator(".kv-head [data-do=presenter]").first.click()
+    expect(editor).to_have_class(re.compile("kv-large"))
+    heights["large"] = editor.bounding_box()["height"]
+    expect(editor.locator("[data-run=static] text[data-step='1']").first).to_have_text("P3")
+    editor.locator(".kv-head [data-do=presenter]").first.click()
+    assert len(heights) == 6 and max(heights.values()) <= 600, heights
+    assert watch.wrong == []
