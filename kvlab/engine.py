@@ -98,7 +98,8 @@ class LLMEngine:
         if not isinstance(params, SamplingParams):
             raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
         prompt = tuple(prompt_token_ids)
-        asked = Request(request_id or "new", prompt, params, priority=priority)
+        extras = {"adapter": adapter, "cache_salt": cache_salt, "priority": priority}
+        asked = Request(request_id or "new", prompt, params, **extras)
         self.scheduler.check_can_run(asked, params.n)
         ids = self._unused_ids(request_id, params.n)
         if params.temperature > 0 and params.seed is None:
@@ -110,12 +111,10 @@ class LLMEngine:
                 prompt,
                 params,
                 arrival,
-                adapter,
-                cache_salt,
                 parent_id=ids[0] if i else None,
                 sample_index=i,
                 eos_token_ids=self.eos_token_ids,
-                priority=priority,
+                **extras,
             )
             for i, name in enumerate(ids)
         ]

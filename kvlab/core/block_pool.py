@@ -184,7 +184,7 @@ class BlockPool:
                 f"block {block_id}: ref_cnt {block.ref_cnt}, in free queue: {in_queue}"
             )
             if block.block_hash is not None:
-                assert block_id in self._cached[block.block_hash], (
+                assert block_id in self._cached.get(block.block_hash, _NONE), (
                     f"block {block_id}: identity not indexed"
                 )
             else:

@@ -12,6 +12,7 @@ block also keeps the input, and a hit compares inputs (`same_content`).
 """
 
 import hashlib
+import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -77,10 +78,15 @@ def encode_tokens(token_ids: Sequence[int]) -> bytes:
     try:
         return _token_frame(len(token_ids))(b"t", 8 * len(token_ids), *token_ids)
     except struct.error:
-        bad = next(
-            (t for t in token_ids if not isinstance(t, int) or not -(2**63) <= t < 2**63), token_ids
-        )
+        bad = next((t for t in token_ids if not _fits(t)), token_ids)
         raise ValueError(f"token id {bad!r} is not an integer of 64 bits") from None
+
+
+def _fits(token: object) -> bool:
+    try:
+        return -(2**63) <= operator.index(token) < 2**63
+    except TypeError:
+        return False
 
 
 def root_hash(configuration: Mapping[str, object]) -> BlockHash:

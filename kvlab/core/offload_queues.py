@@ -86,9 +86,12 @@ class OffloadQueues(RequestQueues):
         return True
 
     def _victim(self) -> Request:
-        """The last by rank of those that run; blocks under a copy are left alone."""
+        """The last by rank of those that run; blocks under a copy are left alone.
+
+        One whose blocks of this step another request has found already must write them.
+        """
         ready = (r for r in self.running if r.status is RequestStatus.RUNNING)
-        return max(ready, key=self._rank)
+        return max((r for r in ready if not self.manager.prefix.others_await(r)), key=self._rank)
 
     def _found_in_tier(self, request: Request, hits: Sequence[KVCacheBlock]) -> Found | None:
         return None if self.offload is None else self.offload.lookup(request, hits)

@@ -118,6 +118,10 @@ class PrefixLookup:
             contents.append(parent)
         return self.pool.cache_full_blocks(blocks, hashes, contents)
 
+    def others_await(self, request: Request) -> bool:
+        """Whether another request counts on blocks that this one is to write in this step."""
+        return any(block.ref_cnt > 1 for block in self.pending.get(request.request_id, ()))
+
     def take_back(self, request: Request) -> None:
         """The step is not going to write what it registered for this request."""
         self.pool.release_unregistered(self.pending.pop(request.request_id, ()))

@@ -146,6 +146,13 @@ class Request:
             raise ValueError(
                 f"request {self.request_id!r}: priority is {self.priority!r}; give an integer"
             )
+        for name in ("adapter", "cache_salt"):  # they enter identities, so a typo would separate
+            value = getattr(self, name)
+            if value is not None and not _is_text(value):
+                raise ValueError(
+                    f"request {self.request_id!r}: {name} is {value!r}; give a text that is not "
+                    "empty, or None for none"
+                )
         self.times = RequestTimes(self.arrival_time)
         self.all_token_ids = [*self.prompt_token_ids, *self.output_token_ids]
 

@@ -284,8 +284,8 @@ reveal("21.3-p2", between)
 #
 # ### Rows change, positions do not
 #
-# In the tensors of a step each member is a **row**. Look at B in the second run: at first A's row is above it, then
-# C's.
+# In the tensors of a step each member is a **row**. Look at B in the second run: at first A stands above it, later C
+# below it.
 
 # %% tags=["claim-21.3-c"]
 print("step   row 0                 row 1")

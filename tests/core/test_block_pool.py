@@ -97,3 +97,10 @@ def test_reset_forgets_identities_only_while_nothing_is_in_use():
     assert pool.reset_prefix_cache()
     assert pool.get_cached_block(H[0]) is None
     pool.check_invariants()
+
+
+def test_an_identity_that_cannot_be_found_is_told():
+    pool = BlockPool(2)
+    pool.blocks[1].block_hash = b"nowhere"
+    with pytest.raises(AssertionError, match="block 1: identity not indexed"):
+        pool.check_invariants()

@@ -1,6 +1,7 @@
 """Block identity (cases P02, P04, P06, P07): equal everywhere, different for different content."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvlab.core.hashing import encode_value, extra_keys_of, hash_block_tokens, root_hash, short
+from kvlab.core.hashing import (
+    encode_tokens,
+    encode_value,
+    extra_keys_of,
+    hash_block_tokens,
+    root_hash,
+    short,
+)
 
 ROOT = root_hash({"weights": "abc", "block_size": 4})
 
@@ -98,6 +106,17 @@ def test_what_cannot_be_framed_is_refused():
         hash_block_tokens(ROOT, ["seven"])
     with pytest.raises(TypeError, match="set"):
         root_hash({"a": {1, 2}})
+
+
+def test_the_token_that_does_not_fit_is_named():
+    class Seven:
+        def __index__(self):
+            return 7
+
+    assert encode_tokens([Seven()]) == encode_tokens([7])
+    for bad in (2**63, 1.5, "7"):
+        with pytest.raises(ValueError, match=re.escape(f"token id {bad!r} is not")):
+            encode_tokens([Seven(), bad])
 
 
 def test_short_form_is_eight_hex_digits():

@@ -1,5 +1,6 @@
 """Promises of a line or two each, which other tests would not miss."""
 
+import pytest
 from history_runner import make_engine, run_checked
 
 from kvlab.core.request import FinishReason, SamplingParams
@@ -62,3 +63,14 @@ def test_a_trace_counts_the_fullest_owner_of_a_shared_block():
     assert sorted(shared) == [2, 4]
     kept = [b["filled"] for b in trace.last_state()["blocks"].values() if b["identity"]]
     assert kept and set(kept) == {4}
+
+
+@pytest.mark.parametrize("name", ["adapter", "cache_salt"])
+@pytest.mark.parametrize("value", ["", 5, True, b"x", ["l"], object()])
+def test_an_adapter_or_salt_of_another_kind_is_refused_and_the_others_run(name, value):
+    engine = make_engine()
+    engine.add_request([1, 2], SamplingParams(max_tokens=2), request_id="A")
+    with pytest.raises(ValueError, match=f"{name} is .*give a text that is not empty, or None"):
+        engine.add_request([1, 2], request_id="bad", **{name: value})
+    assert list(engine.requests) == ["A"]
+    run_checked(engine)
