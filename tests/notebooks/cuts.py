@@ -1,4 +1,4 @@
-"""The cuts that test_cuts.py makes, each with the claims whose cells fail for it."""
+"""The cuts that the tests beside make, each with the claims whose cells fail for it."""
 
 from dataclasses import dataclass
 
