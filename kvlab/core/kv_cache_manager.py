@@ -118,10 +118,8 @@ class KVCacheManager:
         delay_cache_blocks: they are filled by a copy that ends later; see `cache_blocks`.
         """
         if num_new_tokens < (0 if hits else 1):
-            raise ValueError(
-                f"request {request.request_id!r}: slots for {num_new_tokens} tokens; "
-                "give at least 1"
-            )
+            who = f"request {request.request_id!r}"
+            raise ValueError(f"{who}: slots for {num_new_tokens} tokens; give at least 1")
         length = request.num_computed_tokens + len(hits) * self.block_size + num_new_tokens
         table = self._tables.get(request.request_id, [])
         if table and length <= len(table) * self.block_size and table[-1].ref_cnt == 1:

@@ -11,6 +11,7 @@ from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.isolation import standard_settings
 from kvlab.exercises.reading import Unreadable, plain, same, show_argument
 
+STILL_RUNNING = "was still running after {:,} lines"
 HALF = 2**-7  # bfloat16 keeps 8 binary digits, and a few roundings add up
 
 
@@ -39,17 +40,17 @@ def attempt(function: Callable, arguments: Sequence[object]) -> Outcome:
     """
     with standard_settings():
         try:
-            with endless.bounded():
+            with endless.bounded() as lines:
                 result = function(*arguments)
         except KeyboardInterrupt:
             raise
         except endless.EndlessError as error:
-            return Outcome(
-                failure=f"was still running after {endless.MOST_LINES:,} lines{_where(error)}"
-            )
+            return Outcome(failure=f"{STILL_RUNNING.format(endless.MOST_LINES)}{_where(error)}")
         except BaseException as error:
             failure = f"raised {_said(error)}{_where(error)}"
             return Outcome(failure=failure, raised=type(error).__name__)
+        if lines.are_spent:
+            return Outcome(failure=STILL_RUNNING.format(endless.MOST_LINES))
         try:
             return Outcome(plain(result))
         except Unreadable as found:

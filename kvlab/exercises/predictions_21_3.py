@@ -1,4 +1,4 @@
-"""Section 21.3's predictions: chunks beside decodes, two slots, a preemption, two too large."""
+"""Section 21.3's predictions: chunks beside decodes, two seats, a preemption, two too large."""
 
 from kvlab.exercises.exercise import Mistake, Prediction
 from kvlab.exercises.kinds import Choice, Number, Numbers, YesNo
@@ -42,23 +42,23 @@ CHUNKS_OF_FOUR = Prediction(
 TWO_SLOTS = Prediction(
     id="21.3-p2",
     question=(
-        "Two slots. A gives two outputs and B four; C waits. How many steps lie between A's last "
+        "Two seats. A gives two outputs and B four; C waits. How many steps lie between A's last "
         "step and C's first one: under static batching, and under continuous batching? "
         "[static, continuous]"
     ),
     kind=Numbers(2, "steps"),
     mistakes=(
         Mistake("That is the other way round.", lambda steps: steps[::-1]),
-        Mistake("Under continuous batching C takes A's slot in the very next step.",
+        Mistake("Under continuous batching C takes A's seat in the very next step.",
                 lambda steps: [steps[0], steps[0]]),
-        Mistake("Under continuous batching C takes A's slot in the very next step, so that no "
+        Mistake("Under continuous batching C takes A's seat in the very next step, so that no "
                 "step lies between.", lambda steps: [steps[0], steps[1] + 1]),
         Mistake("A static group is replaced when its last member has ended, not its first.",
                 lambda steps: [steps[1], steps[1]]),
         Mistake("B has given two of its four outputs when A ends.",
                 lambda steps: [steps[0] + 2, steps[1]]),
     ),
-    why="Static waits for the slowest of the group; continuous looks at the slots in every step.",
+    why="Static waits for the slowest of the group; continuous looks at the seats in every step.",
 )  # fmt: skip
 
 RECOMPUTED = Prediction(

@@ -28,7 +28,7 @@ def hits_of_a_served_prompt() -> list[int]:
 
 
 def hit_cases() -> Sequence[tuple[list[int], list[int], int]]:
-    """Small prompts: equal, longer, shorter; a difference at each place of interest."""
+    """Small prompts: equal, longer, shorter; a difference at each place; look-alikes."""
     return (
         ([1, 2, 3], [1, 2, 3], 2),
         ([1, 2, 3], [1, 9, 3], 2),
@@ -47,6 +47,9 @@ def hit_cases() -> Sequence[tuple[list[int], list[int], int]]:
         ([1], [1], 1),
         (list(range(40)), list(range(33)), 16),
         (list(range(40)), [*range(31), 99, *range(32, 40)], 16),
+        ([1, 2, 3, 4, 5], [2, 1, 3, 4, 5], 2),  # the same tokens in another order
+        ([1, 4, 3, 9, 5], [2, 3, 3, 9, 5], 2),  # the same sum
+        ([1, 23, 4, 5], [12, 3, 4, 5], 2),  # the same digits
     )
 
 

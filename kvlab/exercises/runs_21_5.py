@@ -111,7 +111,7 @@ def append_to_a_shared_table(
 
 
 def shared_cases() -> Sequence[tuple[list[int], int, list[int], list[int], int]]:
-    """As in append_cases, with tails that are shared, full or partly filled."""
+    """As in append_cases, with tails that are shared, full or partly filled; block 0 among them."""
 
     def case(table: list, n: int, free: list, counts: dict[int, int], size: int = 4) -> tuple:
         return table, n, free, [counts.get(i, 0) for i in IDS], size
@@ -131,6 +131,11 @@ def shared_cases() -> Sequence[tuple[list[int], int, list[int], list[int], int]]
         case([3, 0, 8], 5, [1], {3: 2, 0: 2, 8: 2, 6: 1}, 2),
         case([3, 0], 4, [1], {3: 2, 0: 2}, 2),
         case([6], 9, [4], {6: 4}, 16),
+        case([7, 0], 6, [5], {7: 2, 0: 2}),
+        case([7, 2], 6, [0], {7: 2, 2: 2}),
+        case([7, 2], 8, [0, 1], {7: 1, 2: 1}),
+        case([7, 2], 4, [5], {7: 1, 2: 1}),
+        case([7, 2, 5], 5, [9], {7: 1, 2: 1, 5: 1}),
     )
 
 

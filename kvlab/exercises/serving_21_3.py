@@ -1,8 +1,6 @@
 """The engine's own scheduler, driven by a request's name: a bench for section 21.3's exercises."""
 
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import ClassVar
 
@@ -18,33 +16,9 @@ from kvlab.core.step_cost import CostModel
 from kvlab.engine import LLMEngine
 from kvlab.exercises import endless
 
-IDLE_COSTS = 100  # an idle step, against the limit that ends an answer
-
-
-class _Work:
-    """Where an answer's lines are counted, to end it if it does not end, the engine's do not count.
-
-    What it is asked for does: positions to queue, requests to look at in a step, idle steps.
-    """
-
-    def __init__(self) -> None:
-        self.amount = 0
-
-    @contextmanager
-    def of(self, amount: int) -> Iterator[None]:
-        """Raises EndlessError where an answer asks for more than any needs."""
-        counter = sys.gettrace()
-        if getattr(counter, "__module__", None) != endless.__name__:  # nobody, or a debugger
-            yield
-            return
-        self.amount += amount
-        if self.amount > endless.MOST_LINES:
-            raise endless.EndlessError
-        sys.settrace(None)
-        try:
-            yield
-        finally:
-            sys.settrace(counter)
+# Against the limit that ends an answer, the engine's own lines do not count. What it is asked for
+# does: positions to queue, requests to look at in a step, and idle steps, each so much:
+IDLE_COSTS = 100
 
 
 class _NotingRunner(SimulatedRunner):
@@ -89,7 +63,6 @@ class Serving:
         clock = VirtualClock()
         self.runner = _NotingRunner(clock)
         self.engine = LLMEngine(scheduler, self.runner, clock)
-        self._work = _Work()
         self.steps: list[dict[str, int]] = []  # positions computed of each request
         self.ended: dict[str, str] = {}  # why: "length", or "capacity"
         self._came: dict[str, int] = {}  # steps that lay behind it when it was asked for
@@ -119,7 +92,7 @@ class Serving:
         if name in self._came:
             raise ValueError(f"request {name!r} was asked for already; take another name")
         tokens = range(prompt) if isinstance(prompt, int) else tuple(prompt)
-        with self._work.of(len(tokens)):
+        with endless.uncounted(len(tokens)):
             self.engine.add_request(tokens, SamplingParams(max_tokens=outputs), request_id=name)
         self._came[name], self._outputs[name] = len(self.steps), []
 
@@ -129,7 +102,7 @@ class Serving:
         had_one = {name for name, steps in self._outputs.items() if steps}
         scheduler = self.engine.scheduler
         idle = IDLE_COSTS if self.steps and not self.steps[-1] else 1
-        with self._work.of(idle + len(scheduler.waiting) + len(scheduler.running)):
+        with endless.uncounted(idle + len(scheduler.waiting) + len(scheduler.running)):
             step_outputs = self.engine.step()
         for output in step_outputs:
             if output.new_token_ids:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kvlab.core.request import SamplingParams
+from kvlab.core.request import Request, SamplingParams
 from kvlab.llm import LLM
 
 
@@ -102,10 +102,16 @@ def first_token(
     times = request.times
     if times.first_scheduled is None or times.first_token is None:
         raise RuntimeError(f"the request ended without a token: {request.stop_reason}")
+    return _split(request, start, ready[0], handed_over)
+
+
+def _split(request: Request, start: float, ready: float, handed_over: float) -> FirstToken:
+    """The times between the call, the scores' being there, and the text's."""
+    times = request.times
     return FirstToken(
         queue=times.first_scheduled - times.arrival,
-        prefill=ready[0] - times.first_scheduled,
-        selection=times.first_token - ready[0],
+        prefill=ready - times.first_scheduled,
+        selection=times.first_token - ready,
         delivery=handed_over - times.first_token,
         remainder=times.arrival - start,
         total=handed_over - start,

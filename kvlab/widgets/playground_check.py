@@ -2,23 +2,26 @@
 
 blocks in use + evictable (free, with an identity) + free = usable blocks
 a block's ref_cnt = the number of tables that hold it
+a request's num_computed_tokens = the positions that the script had processed
 K/V read through a request's table = K/V of its tokens, recomputed
 """
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-
-import torch
-from torch import Tensor
+from functools import partial
+from typing import TypeVar
 
 from kvlab.core.request import Request
 from kvlab.core.scheduler import Scheduler
-from kvlab.tensors.kv_cache import ContiguousCache, PagedCache, contiguous_forward
+from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
+from kvlab.widgets.growth_words import count
+from kvlab.widgets.playground_fresh import Recomputed, stacked
 
+Found = TypeVar("Found")
 TOLERANCE = 1e-5  # float32, sums in another order; keys and values here are of the order of 1
-Stored = Mapping[str, tuple[Tensor, Tensor]]  # K and V of a request, [layers, heads, length, d]
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,9 @@ class Audit:
 
     in_use, kept, free: blocks with a reference; in the free queue with an identity; without.
     references: (block id, ref_cnt, tables that hold it) of the blocks in use.
-    positions: stored positions that were compared; difference: the largest |cached - recomputed|.
-    broken: a sentence for each rule that does not hold.
+    positions: stored positions that were compared; difference: the largest |cached - recomputed|,
+    NaN where one could not be read.
+    broken: a sentence for each rule that does not hold or could not be checked.
     """
 
     in_use: int
@@ -48,7 +52,7 @@ class Audit:
     @property
     def referenced(self) -> bool:
         """No block is held by more or fewer tables than it counts."""
-        return all(count == tables for _, count, tables in self.references)
+        return all(counted == tables for _, counted, tables in self.references)
 
     @property
     def recomputed(self) -> bool:
@@ -60,49 +64,96 @@ class Audit:
         return self.balanced and self.referenced and self.recomputed and not self.broken
 
 
-def stored(cache: PagedCache, scheduler: Scheduler) -> Stored:
-    """Copies of what stands in the cache for each running request, read through its block table."""
-    table = scheduler.manager.block_table
-    return {
-        r.request_id: cache.read(table(r.request_id), r.num_computed_tokens)
-        for r in scheduler.running
-    }
+class Auditor:
+    """Checks the live objects. Of the tensors that it reads it keeps nothing."""
+
+    def __init__(self, model: Decoder, cache: PagedCache, scheduler: Scheduler) -> None:
+        self.cache, self.scheduler = cache, scheduler
+        self._recomputed = Recomputed(model)
+
+    def audit(self, lengths: Mapping[str, int]) -> Audit:
+        """The state now. lengths: positions of each running request, counted from the script.
+
+        Raises nothing: a check that fails, in whatever way, is told.
+        """
+        broken: list[str] = []
+        counts = Audit(0, 0, 0, self.scheduler.manager.pool.num_blocks, (), 0, 0.0, ())
+        counts = _tried(lambda: counted(self.scheduler), "the blocks", broken) or counts
+        _tried(self.scheduler.check_invariants, "the invariants of the allocator", broken)
+        broken += miscounted(self.scheduler, lengths)
+        return replace(
+            counts,
+            positions=sum(lengths.values()),
+            difference=self._difference(lengths, broken),
+            broken=tuple(broken),
+        )
+
+    def _difference(self, lengths: Mapping[str, int], broken: list[str]) -> float:
+        """The largest over all running requests; NaN where one is NaN or cannot be read."""
+        found, seen = [0.0], set()
+        for request in self.scheduler.running:
+            name = request.request_id
+            if name in lengths:
+                check = partial(self._apart, request, lengths[name], seen)
+                apart = _tried(check, f"K/V of {name!r}", broken)
+                found.append(math.nan if apart is None else apart)
+        self._recomputed.keep_only(lengths)
+        return _largest(found)
+
+    def _apart(self, request: Request, length: int, seen: set) -> float:
+        """The largest difference of a request. One table of one content is read once."""
+        table = self.scheduler.manager.block_table(request.request_id)
+        wanted = self._recomputed.of(request, length)
+        same = (tuple(table), length, id(wanted))
+        if same in seen:
+            return 0.0
+        seen.add(same)
+        pairs = list(zip(self.cache.read(table, length), stacked(wanted), strict=True))
+        for one, other in pairs:
+            there = (one.shape[2], other.shape[2])
+            assert there == (length, length), (
+                f"request {request.request_id!r}: {count(length, 'position')} were processed; its "
+                f"table has room for {there[0]} of them, and it has {count(there[1], 'token')}"
+            )
+        return _largest([float((one - other).abs().max()) for one, other in pairs])
 
 
-def fresh(model: Decoder, requests: Sequence[Request]) -> Stored:
-    """K and V of all tokens of each request, by one pass over a padded rectangle, uncached."""
-    if not requests:
-        return {}
-    lengths = [r.num_tokens for r in requests]
-    ids = torch.zeros(len(requests), max(lengths), dtype=torch.long)
-    for row, r in zip(ids, requests, strict=True):
-        row[: r.num_tokens] = torch.tensor(r.all_token_ids)
-    cache = ContiguousCache(model.config, len(requests))
-    contiguous_forward(model, ids, cache, lengths)
-    keys, values = torch.stack(cache.keys), torch.stack(cache.values)  # [L, B, H, T, d]
-    return {r.request_id: (keys[:, i], values[:, i]) for i, r in enumerate(requests)}
+def _largest(numbers: list[float]) -> float:
+    """NaN where one of them is NaN."""
+    return math.nan if any(map(math.isnan, numbers)) else max(numbers)
 
 
-def largest_difference(found: Stored, wanted: Stored) -> float:
-    """Over all requests, layers and positions. NaN where anything that is read is NaN."""
-    largest = 0.0
-    for name, pair in found.items():
-        for one, other in zip(pair, wanted[name], strict=True):
-            apart = float((one - other[:, :, : one.shape[2]]).abs().max())
-            largest = apart if not apart <= largest else largest
-            if largest != largest:
-                return largest
-    return largest
+def _tried(check: Callable[[], Found], what: str, broken: list[str]) -> Found | None:
+    """What a check gives. Where it fails, None, and a sentence for `broken`."""
+    try:
+        return check()
+    except AssertionError as error:
+        broken.append(str(error) or f"one of {what} does not hold")
+    except Exception as error:  # damaged data may fail in any way, and the reader is to see it
+        broken.append(f"{what} could not be checked: {type(error).__name__}: {error}")
+    return None
+
+
+def miscounted(scheduler: Scheduler, lengths: Mapping[str, int]) -> list[str]:
+    """A sentence for each request that runs, or counts its positions, as the script has it not."""
+    found = {r.request_id: r.num_computed_tokens for r in scheduler.running}
+    names = dict.fromkeys((*lengths, *found))
+    wrong = [name for name in names if found.get(name) != lengths.get(name)]
+    return [f"request {n!r}: {_told_count(found.get(n), lengths.get(n))}" for n in wrong]
+
+
+def _told_count(found: int | None, processed: int | None) -> str:
+    if found is None:
+        return "it should be running, and the scheduler does not have it"
+    if processed is None:
+        return "it runs, and the script does not have it running"
+    return f"num_computed_tokens is {found}, and {count(processed, 'position')} were processed"
 
 
 def counted(scheduler: Scheduler) -> Audit:
     """The counts as they are now; nothing is compared yet."""
     manager = scheduler.manager
-    pool, broken = manager.pool, []
-    try:
-        scheduler.check_invariants()
-    except AssertionError as error:
-        broken.append(str(error) or "an invariant of the allocator does not hold")
+    pool = manager.pool
     held = Counter(b for r in scheduler.running for b in manager.block_table(r.request_id))
     used = [b for b in pool.blocks.values() if b.ref_cnt or held[b.block_id]]
     free = [pool.blocks[block_id] for block_id in pool.free_block_ids]
@@ -115,12 +166,5 @@ def counted(scheduler: Scheduler) -> Audit:
         references=tuple((b.block_id, b.ref_cnt, held[b.block_id]) for b in used),
         positions=0,
         difference=0.0,
-        broken=tuple(broken),
+        broken=(),
     )
-
-
-def compared(counts: Audit, found: Stored, wanted: Stored) -> Audit:
-    """The same with the tensors' difference. A row that a fresh pass computed further serves too:
-    no later token changes what stands before it."""
-    positions = sum(keys.shape[2] for keys, _ in found.values())
-    return replace(counts, positions=positions, difference=largest_difference(found, wanted))

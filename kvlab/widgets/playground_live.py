@@ -7,9 +7,11 @@ from kvlab.core.trace import Trace
 from kvlab.widgets.controls import Choice, Script, Slider, TextLine
 from kvlab.widgets.editor import LiveEditor
 from kvlab.widgets.growth_words import count
+from kvlab.widgets.playground_pool import parse_pool, pool_text
 from kvlab.widgets.playground_run import Done, Replay, replay
-from kvlab.widgets.playground_script import parse_pool, parse_script
+from kvlab.widgets.playground_script import parse_script
 from kvlab.widgets.playground_story import playground_payload
+from kvlab.widgets.playground_words import told
 
 TABLE_21_1 = "admit A 6\nadmit B 4"
 STEPS = "append A\nappend A\nappend A\nshare C A 4\nfinish A\nfinish C\nfinish B"
@@ -49,7 +51,7 @@ class AllocatorPlayground(LiveEditor):
             Script("script", "Script", inputs["script"]),
         ]
         super().__init__(_compute, controls, "Allocator playground", PRESETS, "your own")
-        self._undone: list[str] = []
+        self._undone: tuple[str, ...] = ()
 
     @property
     def script(self) -> str:
@@ -80,10 +82,12 @@ class AllocatorPlayground(LiveEditor):
 
         Raises ValueError, changing nothing, if one cannot be.
         """
+        for action in actions:
+            if not isinstance(action, str):
+                raise ValueError(f'do() has {action!r}; give actions as text, such as "append A"')
         lines = [*self.script.rstrip().split("\n"), *actions]
         known = len(self._told())
         self._set_script("\n".join(line for line in lines if line.strip()))
-        self._undone.clear()
         return "\n".join(self._told()[known:])
 
     def undo(self) -> str | None:
@@ -91,18 +95,19 @@ class AllocatorPlayground(LiveEditor):
         actions = parse_script(self.script)
         if not actions:
             return None
-        lines = self.script.split("\n")
+        lines, undone = self.script.split("\n"), self._undone
         self._set_script("\n".join(lines[: actions[-1].line - 1]))
-        self._undone.append(actions[-1].text)
-        return self._undone[-1]
+        self._undone = (*undone, actions[-1].text)
+        return actions[-1].text
 
     def redo(self) -> str | None:
-        """Put back what `undo` took. Returns its line; None where nothing was taken back."""
+        """Put back what `undo` took. Returns its line; None where nothing was taken back, or
+        the script was changed in another way since."""
         if not self._undone:
             return None
-        action, rest = self._undone[-1], self._undone[:-1]
+        *rest, action = self._undone
         self.do(action)
-        self._undone = rest
+        self._undone = tuple(rest)
         return action
 
     def _told(self) -> list[str]:
@@ -116,13 +121,20 @@ class AllocatorPlayground(LiveEditor):
         state = f"; not carried out, {self.result['error']}" if self.error else ""
         return f"AllocatorPlayground({count(len(told), 'action')}{last}{state})"
 
+    def _update(self, inputs: object, answers: object) -> None:
+        """Also for a browser: another script has nothing to put back."""
+        before = self.script
+        super()._update(inputs, answers)
+        if self.script != before:
+            self._undone = ()
+
     def _set_script(self, script: str) -> None:
         self.set(script=script)
         self.check()
 
 
 def allocator_playground(
-    pool: Iterable[int] | int = (7, 2, 9, 5),
+    pool: Iterable[int] | int | str = (7, 2, 9, 5),
     block_size: int = 4,
     retain_freed: bool = False,
     kept_logits: int = 2,
@@ -130,18 +142,18 @@ def allocator_playground(
 ) -> AllocatorPlayground:
     """Buttons for a request's life over a real pool, manager and tensors, with undo and a script.
 
-    pool: block ids in their free order, or their number; block_size: positions a block holds;
+    pool: block ids in their free order, or their number, or a text as in the field, "7 2 9 5";
+    block_size: positions a block holds;
     retain_freed: full blocks of a finished request stay findable until they are taken;
     kept_logits: of so many prompt blocks the last position's logits are kept, so that a prompt
     which is cached whole computes nothing (section 21.4); script: see `playground_script.py`.
     The defaults are Table 21.1. Raises ValueError for a value or an action that is impossible.
     Section 21.5.
     """
-    ids = range(pool) if isinstance(pool, int) else pool
     if not isinstance(retain_freed, bool):
         raise ValueError(f"retain_freed is {retain_freed!r}; give True or False")
     return AllocatorPlayground(
-        pool=" ".join(map(str, ids)),
+        pool=pool_text(pool),
         block_size=block_size,
         after_finish=KEEP if retain_freed else RELEASE,
         kept_logits=kept_logits,
@@ -156,6 +168,10 @@ def _replay(script: str, pool: str, block_size: int, after_finish: str, kept_log
 
 def _compute(**inputs: object) -> dict:
     done = _replay(**inputs)
-    broken = [(d.action.text, rule) for d in done.done if not d.audit.ok for rule in d.audit.broken]
-    lines = [["Broken invariant", f"after {text}: {rule}", "notice"] for text, rule in broken]
+    lines = [
+        ["Broken invariant", f"after {d.action.text}: {finding}", "notice"]
+        for d in done.done
+        for _, finding, state in told(d.audit)
+        if state == "bad"
+    ]
     return {"lines": lines, "view": playground_payload(done)}

@@ -27,8 +27,8 @@ from kvlab.tensors.runner import ModelRunner
 from kvlab.tensors.sampling import sample
 from kvlab.tiny.word_lists import ANIMALS, FOODS, THINGS
 from kvlab.widgets import playground_words as words
-from kvlab.widgets.playground_check import Audit, compared, counted, fresh, stored
-from kvlab.widgets.playground_script import MOST_ACTIONS, Action, parse_script
+from kvlab.widgets.playground_check import Audit, Auditor
+from kvlab.widgets.playground_script import MOST_ACTIONS, Action, follow, parse_script
 
 VOCABULARY = tuple(dict.fromkeys((*THINGS, *ANIMALS, *FOODS)))  # one word a token
 SHAPE = {"num_layers": 2, "num_query_heads": 4, "num_kv_heads": 2, "head_dim": 8}
@@ -135,6 +135,7 @@ class Table:
         named = {"weights": "random, seed 0", **SHAPE}
         manager = KVCacheManager(BlockPool(pool), block_size, configuration=named, policy=policy)
         self.scheduler = ByHand(manager, ModelRunner(decoder, self.cache))
+        self.auditor = Auditor(decoder, self.cache, self.scheduler)
         self.recorder = Recorder(self.scheduler, meta={"model": "random, two layers"})
         self.requests: dict[str, Request] = {}
 
@@ -216,20 +217,20 @@ def replay(
     actions = parse_script(script)
     policy = PrefixCachePolicy(retain_freed=retain_freed, kept_logits=kept_logits)
     table = Table(pool, block_size, policy)
-    start, seen = counted(table.scheduler), []
+    lengths: dict[str, int] = {}  # what the script alone says of the running requests
+    start, done = table.auditor.audit(lengths), []
     for action in actions:
         before = len(table.recorder.trace().events)
         try:
             table.carry_out(action)
         except ValueError as error:
             raise ValueError(f"line {action.line}, {action.text!r}: {error}") from None
+        follow(lengths, action)
         events = table.recorder.trace().events
         note = words.note(table.scheduler, action, events[before:])
-        found = stored(table.cache, table.scheduler)
-        seen.append((action, note, len(events), counted(table.scheduler), found))
-    wanted = fresh(model(), list(table.requests.values()))
-    done = tuple(Done(a, note, end, compared(c, found, wanted)) for a, note, end, c, found in seen)
-    return Replay(_named(table.recorder.trace(), table.requests), start, done, table.requests)
+        done.append(Done(action, note, len(events), table.auditor.audit(lengths)))
+    trace = _named(table.recorder.trace(), table.requests)
+    return Replay(trace, start, tuple(done), table.requests)
 
 
 def _named(trace: Trace, requests: Mapping[str, Request]) -> Trace:

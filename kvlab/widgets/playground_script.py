@@ -7,7 +7,8 @@
     fork E A         E continues from A: the same tokens, the same blocks
     finish A         A ends and gives its blocks back
 
-A name with blanks stands in double quotes; what follows `#` is a comment. Section 21.5.
+A name with blanks stands in double quotes. A `#` at the start of a line or after a blank begins a
+comment; within a word, as in A#1, it is a sign like any other. Section 21.5.
 """
 
 import re
@@ -26,8 +27,10 @@ FORMS = {
 WORDS = {"admit": (3, 3), "append": (2, 3), "share": (4, 5), "fork": (3, 3), "finish": (2, 2)}
 MOST_ACTIONS = 200
 MOST_TOKENS = 512  # that one action may bring
+MOST_APPENDED = 2_000  # by all actions together: each is a step of its own, with events of its own
 LONGEST_NAME = 60  # signs
-MOST_BLOCKS, LARGEST_ID = 200, 999
+
+_WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""")
 
 
 @dataclass(frozen=True)
@@ -51,24 +54,60 @@ def parse_script(script: str) -> list[Action]:
 
     Whether an action is possible shows when it is carried out (playground_run.py).
     """
-    actions = []
+    actions, appended = [], 0
     for number, line in enumerate(script.split("\n"), 1):
         text = line.strip()
         try:
-            words = shlex.split(text, comments=True)
-        except ValueError:
-            raise ValueError(
-                f"line {number}, {text!r}: a quotation mark or a backslash has no partner; "
-                'put a name with odd signs into double quotes, such as "my request"'
-            ) from None
-        if words:
-            try:
-                actions.append(_action(number, text, words))
-            except ValueError as error:
-                raise ValueError(f"line {number}, {text!r}: {error}") from None
+            words = _words(text)
+            if not words:
+                continue
+            actions.append(_action(number, text, words))
+            appended += actions[-1].count if actions[-1].kind == "append" else 0
+            if appended > MOST_APPENDED:
+                raise ValueError(
+                    f"with this line {appended:,} tokens are appended one by one; append at most "
+                    f"{MOST_APPENDED:,} in all, or admit a longer prompt"
+                )
+        except ValueError as error:
+            raise ValueError(f"line {number}, {text!r}: {error}") from None
     if len(actions) > MOST_ACTIONS:
         raise ValueError(f"the script has {len(actions)} actions; give at most {MOST_ACTIONS}")
     return actions
+
+
+def _words(text: str) -> list[str]:
+    """The words of a line, without quotes and without a comment."""
+    if alone := re.search("[\ud800-\udfff]", text):
+        raise ValueError(
+            f"{alone[0]!r} is half a character (a lone surrogate) and cannot be shown or saved; "
+            "leave it out"
+        )
+    words, at = [], 0
+    while at < len(text) and text[at] != "#":
+        found = _WORD.match(text, at)
+        at = found.end() if found else at
+        if at < len(text) and not text[at].isspace():
+            raise ValueError(
+                "a quotation mark or a backslash has no partner; put a name with odd signs into "
+                'double quotes, such as "my request"'
+            )
+        if found:
+            words += shlex.split(found[0])
+        at += 1
+    return words
+
+
+def follow(lengths: dict[str, int], action: Action) -> None:
+    """Positions in the cache of each running request: what `lengths` holds after an action.
+
+    Counted from the script alone, so that the scheduler's own counts can be compared with it.
+    """
+    if action.kind == "finish":
+        del lengths[action.name]
+    elif action.kind == "fork":
+        lengths[action.name] = lengths[action.source]
+    else:
+        lengths[action.name] = lengths.get(action.name, 0) + action.count + action.own
 
 
 def _action(number: int, text: str, words: list[str]) -> Action:
@@ -95,26 +134,3 @@ def _number(word: str, least: int) -> int:
             f"{word!r} is no number of tokens; give a whole number from {least} to {MOST_TOKENS}"
         )
     return value
-
-
-def parse_pool(text: str) -> list[int]:
-    """Block ids in their free order, next to be taken first: `7 2 9 5`, or `0-15`.
-
-    Raises ValueError for what is no id, for one that stands twice, and for too many.
-    """
-    ids: list[int] = []
-    for word in re.split(r"[\s,]+", text.strip()) if text.strip() else []:
-        found = re.fullmatch("([0-9]{1,6})(?:-([0-9]{1,6}))?", word)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
-        if not first <= last <= LARGEST_ID:
-            raise ValueError(
-                f"the pool has {word!r}; give block ids from 0 to {LARGEST_ID} in their free "
-                "order, such as 7 2 9 5, or a range, such as 0-15"
-            )
-        ids += range(first, last + 1)
-    if len(set(ids)) < len(ids):
-        twice = next(i for i in ids if ids.count(i) > 1)
-        raise ValueError(f"the pool has block {twice} twice; give each block id once")
-    if not 1 <= len(ids) <= MOST_BLOCKS:
-        raise ValueError(f"the pool has {len(ids)} blocks; give 1 to {MOST_BLOCKS} block ids")
-    return ids

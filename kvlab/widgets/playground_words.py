@@ -39,7 +39,8 @@ def name_taken(requests: Mapping[str, Request], name: str) -> str:
 
 def too_few_tokens(source: Request, wanted: int) -> str:
     name, there = source.request_id, source.num_tokens
-    return f"{name!r} has {count(there, 'token')}, not {wanted}; share 1 to {there} of them"
+    which = "that one" if there == 1 else f"1 to {there} of them"
+    return f"{name!r} has {count(there, 'token')}, not {wanted}; share {which}"
 
 
 def no_room(scheduler: Scheduler, request: Request, needed: int) -> str:
@@ -61,7 +62,8 @@ def _need(scheduler: Scheduler, request: Request, needed: int) -> str:
     manager, position = scheduler.manager, request.num_computed_tokens
     table = manager.block_table(request.request_id)
     if not table:
-        return f"{count(request.num_tokens, 'token')} need {count(needed, 'free block')}"
+        verb = "needs" if request.num_tokens == 1 else "need"
+        return f"{count(request.num_tokens, 'token')} {verb} {count(needed, 'free block')}"
     slot = position % manager.block_size
     if slot == 0:
         return f"position {position} begins a new block"
@@ -139,7 +141,9 @@ def told(audit: Audit) -> list[list[str]]:
         f"{'=' if audit.balanced else '≠'} {count(audit.usable, 'usable block')}"
     )
     wrong = [
-        f"block {b}: {n} counted, {held} tables" for b, n, held in audit.references if n != held
+        f"block {b}: {n} counted, {count(held, 'table')}"
+        for b, n, held in audit.references
+        if n != held
     ]
     listed = ", ".join(f"{b}: {n}" for b, n, _ in sorted(audit.references)[:MOST_COUNTS])
     more = ", …" if audit.references[MOST_COUNTS:] else ""
@@ -152,7 +156,7 @@ def told(audit: Audit) -> list[list[str]]:
 
 
 def _difference(audit: Audit) -> str:
-    if not audit.positions:
+    if not audit.positions and audit.recomputed:
         return "no position is stored, none is compared"
     what = f"K/V of {count(audit.positions, 'position')} through the tables"
     if audit.recomputed:

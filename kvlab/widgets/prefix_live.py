@@ -6,7 +6,7 @@ from kvlab.llm import LLM
 from kvlab.widgets.controls import Steps, TextArea
 from kvlab.widgets.editor import LiveEditor
 from kvlab.widgets.prefix_data import PrefixRow
-from kvlab.widgets.prefix_run import NAMES, prefix_rows, serve
+from kvlab.widgets.prefix_run import NAMES, checked_salts, prefix_rows, serve
 from kvlab.widgets.prefix_story import prefix_payload
 from kvlab.widgets.prefix_words import lines
 
@@ -67,7 +67,7 @@ class PrefixBlocks(LiveEditor):
 def prefix_blocks(
     llm: LLM,
     prompts: Sequence[str] = PROMPTS,
-    salts: Sequence[str] | None = None,
+    salts: Sequence[str | None] | None = None,
     block_size: int = 4,
 ) -> PrefixBlocks:
     """Two or three prompts as text, served one after the other, and each one's row of blocks.
@@ -77,11 +77,9 @@ def prefix_blocks(
     alone. Tags such as `<|user|>` in a text are special tokens. Raises ValueError for anything
     that does not fit. Section 21.4.
     """
-    if isinstance(prompts, str) or len(prompts) not in (2, 3):
-        raise ValueError(f"prompts is {prompts!r}; give two or three texts")
-    if salts is not None and (isinstance(salts, str) or len(salts) != len(prompts)):
-        raise ValueError(f"salts is {salts!r}; give {len(prompts)} texts, or None")
-    salts = [""] * len(prompts) if salts is None else salts
+    if not isinstance(prompts, list | tuple) or len(prompts) not in (2, 3):
+        raise ValueError(f"prompts is {prompts!r}; give a list of two or three texts")
+    salts = [salt or "" for salt in checked_salts(salts, len(prompts))]
 
     def compute(block_size: int, **inputs: str) -> dict:
         run = serve(llm, *_served(inputs), block_size)

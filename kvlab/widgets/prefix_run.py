@@ -1,5 +1,6 @@
 """Prompts served one after the other by a new engine, and what each found of the earlier ones."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from kvlab.core.request import SamplingParams
 from kvlab.llm import LLM
 from kvlab.prompts import Prompt
 from kvlab.widgets.byte_tokens import with_named_bytes
+from kvlab.widgets.growth_words import count
 from kvlab.widgets.prefix_data import (
     COMPUTED,
     LAST,
@@ -26,6 +28,7 @@ from kvlab.widgets.prefix_data import (
 
 NAMES = "ABCDEFGH"
 MOST_TOKENS = 256  # of one prompt
+LARGEST_BLOCK = 256  # slots; no prompt would fill a larger one
 
 
 @dataclass(eq=False)
@@ -59,8 +62,8 @@ def prefix_rows(
 
     A new engine over the weights of `llm` serves them one after the other; the blocks of `llm`
     are left alone. The same arguments give the same rows. salts: one a prompt; None or "" is
-    none. Raises ValueError for a prompt without tokens or with more than 256, and for more than
-    eight prompts. Section 21.4.
+    none. Raises ValueError for a prompt without tokens or with more than 256, for more than
+    eight prompts, and for salts and block sizes (1 to 256) that do not fit. Section 21.4.
     """
     return serve(llm, prompts, salts, block_size).rows
 
@@ -73,11 +76,12 @@ def serve(
 ) -> PrefixRun:
     """As `prefix_rows`, with the root, and the engine's own counts of tokens."""
     ids = _checked(llm, prompts)
-    if type(block_size) is not int or block_size < 1:
-        raise ValueError(f"block_size is {block_size!r}; give an integer of at least 1")
-    salts = [None] * len(ids) if salts is None else [salt or None for salt in salts]
-    if len(salts) != len(ids):
-        raise ValueError(f"{len(ids)} prompts and {len(salts)} salts; give one each, or None")
+    if type(block_size) is not int or not 1 <= block_size <= LARGEST_BLOCK:
+        raise ValueError(
+            f"block_size is {block_size!r}; give an integer from 1 to {LARGEST_BLOCK} (a prompt "
+            f"has {MOST_TOKENS} tokens at most)"
+        )
+    salts = checked_salts(salts, len(ids))
     fresh = _engine_beside(llm, block_size, sum(cdiv(len(i) + 2, block_size) for i in ids))
     places: Places = {}
     served: list[Served] = []
@@ -88,6 +92,30 @@ def serve(
     rows = [_row(one, served[:i], fresh) for i, one in enumerate(served)]
     root, stats = fresh.engine.scheduler.manager.prefix.root, fresh.prefix_cache_stats
     return PrefixRun(short(root), block_size, tuple(rows), stats.queries, stats.hits)
+
+
+def checked_salts(salts: Sequence[str | None] | None, num_prompts: int) -> list[str | None]:
+    """One a prompt, in order; "" is None. Raises ValueError for anything else."""
+    if salts is None:
+        return [None] * num_prompts
+    if not isinstance(salts, list | tuple):
+        raise ValueError(
+            f"salts is {salts!r}; give a list of {count(num_prompts, 'text')}, or None"
+        )
+    if len(salts) != num_prompts:
+        raise ValueError(
+            f"{count(num_prompts, 'prompt')} and {count(len(salts), 'salt')}, {salts!r}; give one "
+            "each, or None"
+        )
+    for salt in salts:
+        if not isinstance(salt, str | None):
+            raise ValueError(f"salts has {salt!r}; give texts, and None or '' for no salt")
+        if salt and re.search("[\ud800-\udfff]", salt):
+            raise ValueError(
+                f"salts has {salt!r}, which holds characters that are no valid Unicode; leave them "
+                "out"
+            )
+    return [salt or None for salt in salts]
 
 
 def _checked(llm: LLM, prompts: Sequence[Prompt]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from kvlab.widgets.prefix_data import (
     PrefixRow,
     PrefixRun,
 )
+from kvlab.widgets.prefix_spelling import spelled
 from kvlab.widgets.prefix_words import block_words, digits, root_words, story
 
 
@@ -37,7 +38,7 @@ def first_difference(row: PrefixRow, other: PrefixRow | None) -> int | None:
 def _row(row: PrefixRow, other: PrefixRow | None, size: int) -> dict:
     return {
         "name": row.name,
-        "salt": row.salt,
+        "salt": row.salt and spelled(row.salt),
         "cached": row.num_cached_tokens,
         "tokens": len(row.tokens),
         "difference": first_difference(row, other),

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from html import escape
 
 from kvlab.widgets.growth_table import SCROLLS
-from kvlab.widgets.growth_words import visible
+from kvlab.widgets.growth_words import count
 from kvlab.widgets.html import table
+from kvlab.widgets.prefix_spelling import seen
 
 HEAD = ("block", "identity", "tokens", "what happened", "physical", "like", "max |ΔK|", "max |ΔV|")
 
@@ -14,10 +15,10 @@ def prefix_content(payload: Mapping) -> str:
     """The sentence, then one table a prompt; h0 is the identity of the configuration."""
     parts = [f"<p>{escape(payload['sentence'])}</p>", f"<div {SCROLLS}>"]
     for row in payload["rows"]:
-        salt = f", salt “{visible(row['salt'])}”" if row["salt"] else ""
+        salt = f", salt “{row['salt']}”" if row["salt"] else ""
         caption = (
-            f"Prompt {row['name']}{salt}: {row['cached']} of {row['tokens']} tokens reused. "
-            f"h0 = {payload['root']}."
+            f"Prompt {row['name']}{salt}: {row['cached']} of {count(row['tokens'], 'token')} "
+            f"reused. h0 = {payload['root']}."
         )
         rows = [_cells(block) for block in row["blocks"]]
         parts.append(table(caption, HEAD, rows))
@@ -27,7 +28,7 @@ def prefix_content(payload: Mapping) -> str:
 def _cells(block: Mapping) -> tuple:
     like, differences = block.get("like"), block.get("differences", ("", ""))
     where = f"{like[0]}, block {like[1]}" if like else ""
-    texts = "|".join(visible(token) for token in block["tokens"])
+    texts = "|".join(seen(token) for token in block["tokens"])
     return (
         f"h{block['number']}",
         block["identity"] or "none",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvlab.widgets.growth_words import count, visible
+from kvlab.widgets.growth_words import count
 from kvlab.widgets.prefix_data import (
     DIFFERS,
     LAST,
@@ -15,6 +15,7 @@ from kvlab.widgets.prefix_data import (
     PrefixRow,
     PrefixRun,
 )
+from kvlab.widgets.prefix_spelling import seen, spelled
 
 
 def story(run: PrefixRun) -> str:
@@ -29,7 +30,7 @@ def lines(run: PrefixRun) -> list[list[str]]:
     reused = [f"{row.name} {row.num_cached_tokens} of {len(row.tokens)}" for row in run.rows]
     computed = [f"{row.name} {row.num_computed}" for row in run.rows]
     share = round(100 * run.hits / run.queries)
-    rate = f"{share}% ({run.hits} of {run.queries} tokens)"
+    rate = f"{share}% ({run.hits} of {count(run.queries, 'token')})"
     return [
         ["Reused tokens", " · ".join(reused), "plain"],
         ["Computed", " · ".join(computed), "plain"],
@@ -47,19 +48,22 @@ def numbered(numbers: Sequence[int]) -> str:
 
 def quoted(text: str) -> str:
     """A token, without the space before it."""
-    shown = visible(text)
+    shown = seen(text)
     return f"“{shown.strip() or shown.replace(' ', '␣')}”"
 
 
 def salt_words(salt: str | None) -> str:
-    if salt is None:
-        return "no salt"
-    return f"the salt “{visible(salt if len(salt) <= 20 else salt[:20] + '…')}”"
+    return "no salt" if salt is None else f"the salt “{spelled(salt)}”"
 
 
 def difference(value: float) -> str:
     """A measured difference; what rounding makes of equal inputs is not told in digits."""
     return digits(value) if value else "less than 0.0001"
+
+
+def by_difference(value: float) -> str:
+    """by up to 0.90; by less than 0.0001."""
+    return f"by {'up to ' if value else ''}{difference(value)}"
 
 
 def digits(value: float) -> str:
@@ -90,12 +94,15 @@ def _row_sentence(row: PrefixRow, other: PrefixRow | None, run: PrefixRun) -> st
             f"{row.name} first differs from {other.name} at {where} ({new}, not {old}): {matched}"
         )
     if row.match_end == LONGER:
-        said = f"{row.name} has all {at} tokens of {other.name} and goes on: {matched}"
+        every = "the one token" if at == 1 else f"all {at} tokens"
+        said = f"{row.name} has {every} of {other.name} and goes on: {matched}"
         return said + _never_shared(other)
     if row.match_end == SAME:
-        said = f"{row.name} has the same {at} tokens as {other.name}: {matched}"
+        same = "token" if at == 1 else f"{at} tokens"
+        said = f"{row.name} has the same {same} as {other.name}: {matched}"
         return said + _never_shared(other)
-    return f"{row.name} is the first {count(at, 'token')} of {other.name}: {matched}"
+    first = "token" if at == 1 else f"{at} tokens"
+    return f"{row.name} is the first {first} of {other.name}: {matched}"
 
 
 def _matched(row: PrefixRow) -> str:
@@ -105,7 +112,7 @@ def _matched(row: PrefixRow) -> str:
         return f"{few}nothing is reused, {count(row.num_computed, 'token')} computed."
     verb = "is" if len(row.reused) == 1 else "are"
     return (
-        f"{numbered(row.reused)} {verb} reused ({row.num_cached_tokens} tokens), "
+        f"{numbered(row.reused)} {verb} reused ({count(row.num_cached_tokens, 'token')}), "
         f"{row.num_computed} computed."
     )
 
@@ -142,9 +149,9 @@ def _other_prefix(run: PrefixRun) -> list[str]:
     more = f" ({len(others) - 1} more like it)" if len(others) > 1 else ""
     return [
         f"Block {block.number} of {row.name} has the tokens of block {number} of {name} after "
-        f"another prefix, so another identity{more}: its keys differ by up to "
-        f"{difference(block.key_difference)}, its values by up to "
-        f"{difference(block.value_difference)}."
+        f"another prefix, so another identity{more}: its keys differ "
+        f"{by_difference(block.key_difference)}, its values "
+        f"{by_difference(block.value_difference)}."
     ]
 
 
@@ -169,8 +176,7 @@ def root_words(root: str) -> str:
 
 def block_words(row: PrefixRow, block: PrefixBlock, size: int) -> str:
     """Everything about one block, for the line under the picture."""
-    text = visible("".join(block.tokens)).strip() or visible("".join(block.tokens))
-    head = f"Block {block.number} of {row.name}, “{text}”"
+    head = f"Block {block.number} of {row.name}, {quoted(''.join(block.tokens))}"
     if block.kind == PARTLY:
         return (
             f"{head}: {len(block.tokens)} of {size} slots filled, so it has no identity and is "
@@ -179,7 +185,7 @@ def block_words(row: PrefixRow, block: PrefixBlock, size: int) -> str:
         )
     salt = f", {salt_words(row.salt)}" if block.number == 1 and row.salt else ""
     chain = (
-        f"h{block.number} = hash(h{block.number - 1} {block.parent}, {size} tokens{salt}) "
+        f"h{block.number} = hash(h{block.number - 1} {block.parent}, {count(size, 'token')}{salt}) "
         f"= {block.identity}"
     )
     return f"{head}: {chain}. {_fate(block)}"

@@ -216,6 +216,33 @@ def test_pool_block_size_and_retention_are_the_reader_s(page: Page, pad: Locator
     pad.locator("[data-do=settings]").click()
 
 
+def test_what_was_taken_back_is_put_back_into_the_same_script_only(
+    page: Page, pad: Locator
+) -> None:
+    redo = pad.locator("[data-do=redo]")
+    press(pad, "append")
+    press(pad, "undo")
+    expect(redo).to_have_attribute("aria-disabled", "false")
+    start_from(pad, "fork and copy-on-write")  # another script
+    expect(redo).to_have_attribute("aria-disabled", "true")
+    start_from(pad, "Table 21.1")
+    pad.locator("[data-do=settings]").click()
+    pool = pad.locator("[data-control=pool] input")
+    pool.fill("no pool")
+    page.keyboard.press("Enter")
+    expect(pad.locator(".kve-error")).to_contain_text("the pool has 'no'; give block ids")
+    press(pad, "undo")  # refused with the pool: nothing was taken back
+    expect(redo).to_have_attribute("aria-disabled", "true")
+    pool.fill("7 2 9 5")
+    page.keyboard.press("Enter")
+    actions(pad, "start", "admit A 6", "admit B 4")
+    press(pad, "undo")
+    press(pad, "redo")
+    actions(pad, "start", "admit A 6", "admit B 4")
+    expect(redo).to_have_attribute("aria-disabled", "true")
+    pad.locator("[data-do=settings]").click()
+
+
 def test_a_hostile_name_is_text(page: Page, pad: Locator) -> None:
     pad.get_by_label("Tokens of its prompt").fill("6")
     pad.get_by_label("Name of the new request").fill(HOSTILE)

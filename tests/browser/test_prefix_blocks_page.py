@@ -106,6 +106,9 @@ def test_a_salt_keeps_two_prompts_apart(watch: Watch, page: Page, editor: Locato
     expect(cached(editor, "B")).to_have_text("0 of 14")
     expect(editor.locator("[data-row=B] .kvp-who")).to_contain_text("salt: mine")
     expect(editor.locator("[data-say]")).to_contain_text("B has the salt “mine”, A no salt.")
+    field(editor, "salt_b").fill("a\u202eb")
+    expect(editor.locator("[data-row=B] .kvp-who")).to_contain_text("salt: a\\u202eb")
+    expect(editor.locator("[data-say]")).to_contain_text("B has the salt “a\\u202eb”, A no salt.")
     choose(editor, "two groups (salts)")
     expect(cached(editor, "C")).to_have_text("12 of 14")
     expect(block(editor, "B", 1).locator(".kvp-note")).to_contain_text("≠ A h1: ΔK ≈0 ΔV ≈0")
@@ -166,7 +169,9 @@ def test_mistakes_and_markup_are_shown_as_text(watch: Watch, page: Page, editor:
     field(editor, "prompt_b").fill(HOSTILE)
     field(editor, "salt_b").fill(HOSTILE)
     expect(editor.locator("[role=alert]")).to_have_count(0)
-    expect(editor.locator("[data-row=B] .kvp-who")).to_contain_text(f"salt: {HOSTILE}")
+    salt = editor.locator("[data-row=B] [data-salt]")
+    expect(salt).to_have_text("salt: <img␣…t(1)>")
+    expect(salt).to_have_attribute("title", HOSTILE.replace(" ", "␣"))
     joined = "".join(editor.locator("[data-row=B] .kvp-t").all_text_contents())
     assert joined.replace("␣", " ").strip() == HOSTILE
     assert page.locator(".t-prefix img").count() == 0

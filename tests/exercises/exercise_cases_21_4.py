@@ -16,6 +16,14 @@ def hits_by_blocks(cached, new, block_size):
     return hits
 
 
+def hits_by_look(look, cached, new, block_size):
+    """Wrong: blocks that only look alike count."""
+    end = block_size
+    while end < len(new) and end <= len(cached) and look(cached[:end]) == look(new[:end]):
+        end += block_size
+    return end - block_size
+
+
 def hits_by_arrays(cached, new, block_size):
     n = min(len(cached), len(new) - 1)
     equal = np.array(cached[:n]) == np.array(new[:n])
@@ -91,6 +99,10 @@ WRONG = {
         (lambda c, n, b: hits_by_blocks(c, n, 1), "Only whole blocks are found"),
         (lambda c, n, b: max(hits_by_blocks(c, [*n, 0], b) - b, 0), "last whole block out"),
         (lambda c, n, b: min(hits_by_blocks(c, [*n, 0], b), len(n) - 1), "cuts a block in two"),
+        (lambda c, n, b: hits_by_look(sorted, c, n, b), "[1, 2, 3, 4, 5], new=[2, 1, 3, 4"),
+        (lambda c, n, b: hits_by_look(sum, c, n, b), "num_hits(cached=["),
+        (lambda c, n, b: hits_by_look(lambda x: "".join(map(str, x)), c, n, b),
+         "num_hits(cached=[1, 23, 4, 5], new=[12, 3, 4, 5]"),
         (lambda c, n, b: c.index(n[0]) * 0 + hits_by_blocks(c, n, b), "raised ValueError"),
     ],
     "21.4-3": [

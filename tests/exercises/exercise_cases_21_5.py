@@ -193,6 +193,19 @@ def lowers_though_refused(table, n, free, ref_cnt, size):
     return shared_in_steps(table, n, free, ref_cnt, size)
 
 
+def takes_at_slot_0(table, n, free, ref_cnt, size):
+    """Wrong where a block was taken ahead."""
+    if n % size == 0 and n // size < len(table):
+        table.pop()
+    return shared_in_steps(table, n, free, ref_cnt, size)
+
+
+def takes_the_last(table, n, free, ref_cnt, size):
+    """Wrong where the table is ahead."""
+    found = shared_in_steps(table, n, free, ref_cnt, size)
+    return found and (table[-1], *found[1:])
+
+
 def copies_full_tail(table, n, free, ref_cnt, size):
     source = None
     if table and ref_cnt[table[-1]] > 1:
@@ -282,6 +295,10 @@ WRONG = {
         (forgets_to_lower, "goes down by one"),
         (lowers_though_refused, "the count is lowered already"),
         (copies_full_tail, "append_shared(table=[7, 2], num_computed=8"),
+        (takes_at_slot_0, "append_shared(table=[7, 2], num_computed=4"),
+        (takes_the_last, "append_shared(table=[7, 2, 5], num_computed=5"),
+        (lambda *a: (found := shared_in_steps(*a)) and (*found[:2], found[2] or None),
+         "append_shared(table=[7, 0], num_computed=6"),
         (lambda *a: (found := shared_in_steps(*a)) and found[:2], "block and slot alone"),
         (lambda *a: (found := shared_in_steps(*a)) and found[: 2 + (found[2] is not None)],
          "where nothing is copied, too, return (block, slot, None)"),

@@ -251,6 +251,29 @@ def test_loops_inside_an_expression_end_too(few_lines, endless_body):
     assert "was still running" in repr(check("21.6-4", endless_body))
 
 
+@pytest.mark.parametrize("body", ["pass", "continue"])
+def test_a_loop_in_one_line_ends_too(few_lines, body):
+    names = {}
+    exec(f"def slot(t, block_table, block_size):\n    while True: {body}", names)
+    assert "was still running" in repr(check("21.6-4", names["slot"]))
+
+
+def test_what_is_not_the_readers_can_be_left_out_of_the_count(few_lines):
+    def slot(t, block_table, block_size):
+        with endless.uncounted(10):
+            total = sum(1 for _ in range(5_000))
+        return block_table[t // block_size] * block_size + t % block_size + 0 * total
+
+    assert check("21.6-4", slot).is_right
+
+    def busy(t, block_table, block_size):
+        while True:
+            with endless.uncounted(1_000):
+                pass
+
+    assert "was still running" in repr(check("21.6-4", busy))
+
+
 def test_an_object_that_does_not_end(few_lines):
     class Busy:
         def __call__(self, *args):

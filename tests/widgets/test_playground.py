@@ -113,15 +113,13 @@ def test_a_fork_shares_all_blocks_and_copies_before_it_writes() -> None:
 
 def test_the_audit_notices_a_damaged_slot_a_wrong_count_and_a_lost_block() -> None:
     from kvlab.core.prefix_cache import PrefixCachePolicy
-    from kvlab.widgets.playground_check import compared, counted, fresh, stored
-    from kvlab.widgets.playground_run import Table, model
+    from kvlab.widgets.playground_check import Audit
+    from kvlab.widgets.playground_run import Table
     from kvlab.widgets.playground_script import parse_script
     from kvlab.widgets.playground_words import told
 
-    def audited() -> object:
-        found = stored(table.cache, table.scheduler)
-        wanted = fresh(model(), list(table.requests.values()))
-        return compared(counted(table.scheduler), found, wanted)
+    def audited() -> Audit:
+        return table.auditor.audit({"A": 6, "B": 4})
 
     table = Table([7, 2, 9, 5], 4, PrefixCachePolicy())
     for action in parse_script(TABLE_21_1):
@@ -137,7 +135,7 @@ def test_the_audit_notices_a_damaged_slot_a_wrong_count_and_a_lost_block() -> No
     pool = table.scheduler.manager.pool
     pool.blocks[7].ref_cnt = 2
     assert not audited().referenced and audited().broken
-    assert told(audited())[1][1:] == ["block 7: 2 counted, 1 tables", "bad"]
+    assert told(audited())[1][1:] == ["block 7: 2 counted, 1 table", "bad"]
     pool.blocks[7].ref_cnt = 1
     del pool._free[5]
     assert not audited().balanced and "≠ 4 usable blocks" in told(audited())[0][1]

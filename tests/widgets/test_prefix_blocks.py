@@ -300,12 +300,12 @@ def test_a_mistake_is_named_and_the_last_good_picture_stays(editor, change, mess
 
 def test_arguments_that_do_not_fit_are_refused() -> None:
     for call, message in (
-        (lambda: prefix_blocks(TINY, ["one"]), "give two or three texts"),
+        (lambda: prefix_blocks(TINY, ["one"]), "give a list of two or three texts"),
         (lambda: prefix_blocks(TINY, "abc"), "prompts is 'abc'"),
-        (lambda: prefix_blocks(TINY, [PONY, PONY], ["x"]), r"salts is \['x'\]; give 2 texts"),
+        (lambda: prefix_blocks(TINY, [PONY, PONY], ["x"]), r"2 prompts and 1 salt, \['x'\]"),
         (lambda: prefix_blocks(None), "llm has type NoneType; give an LLM"),
         (lambda: prefix_rows(TINY, []), "give a list of 1 to 8 prompts"),
-        (lambda: prefix_rows(TINY, [PONY], ["a", "b"]), "1 prompts and 2 salts"),
+        (lambda: prefix_rows(TINY, [PONY], ["a", "b"]), "1 prompt and 2 salts"),
         (lambda: prefix_rows(TINY, [PONY], block_size=0), "block_size is 0; give an integer"),
         (lambda: prefix_rows(TINY, [[]]), "prompt A has no tokens"),
     ):

@@ -79,7 +79,7 @@ function padParts(control) {
 /** The control of kind "script"; see createField. */
 function createScriptField(control, onChange) {
   const parts = padParts(control), { who, source, name, tokens, shared, own, buttons, area, text } = parts;
-  let script = control.value, redo = [], offers = { next: "A", requests: [] };
+  let script = control.value, redo = [], settled = [], offers = { next: "A", requests: [] };
   let isTyped = false, isEdited = false, newest = null; // own name; text not run yet; who was made last
 
   function change(next) {
@@ -162,7 +162,7 @@ function createScriptField(control, onChange) {
     offer();
   }
   function set(value) {
-    if (value !== script) redo = [];
+    if (value !== script) [redo, settled] = [[], []];
     script = area.value = value;
     isEdited = false;
   }
@@ -175,9 +175,9 @@ function createScriptField(control, onChange) {
     event.stopPropagation();
     action();
   }
-  /** A refused line is taken back; a refused text stays, to be corrected. */
-  const rejected = (good) => { script = good; newest = null; if (!isEdited) area.value = good; offer(); };
-  const accepted = (value) => { isEdited = false; if (script === value) area.value = value; };
+  /** A refused line is taken back, and what could be put back is as before it; a refused text stays, to be corrected. */
+  const rejected = (good) => { if (script !== good) redo = [...settled]; script = good; newest = null; if (!isEdited) area.value = good; offer(); };
+  const accepted = (value) => { isEdited = false; if (script === value) { area.value = value; settled = [...redo]; } };
   set(control.value);
   return { element: parts.element, input: parts.element, room: parts.room, get: () => script, set, update, rejected, accepted, keydown };
 }

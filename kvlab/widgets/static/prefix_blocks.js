@@ -17,7 +17,7 @@ const PREFIX_CSS = `
 .kvp [data-changed] code{border-bottom-color:var(--focus);font-weight:700}
 .kvp-sign{flex:none;margin-left:auto;min-width:1.45em;height:1.45em;padding:0 .2em;border:1px solid var(--edge);border-radius:4px;text-align:center;line-height:1.35;font-size:.84em;font-weight:700;font-style:normal}
 .kvp-text{white-space:pre;font-size:1.04em}
-.kvp-t{padding:0;border:solid color-mix(in srgb,var(--ink) 26%,transparent);border-width:0 0 1.5px;margin-right:2px}
+.kvp-t{padding:0;border:solid color-mix(in srgb,var(--ink) 26%,transparent);border-width:0 0 1.5px;margin-right:2px;unicode-bidi:isolate}
 .kvp-t[data-mark]{font-style:italic;color:var(--soft)}
 .kvp-t[data-difference]{border:2px solid var(--bad);border-radius:4px;font-weight:700;padding:0 .12em}
 .kvp-note{font-size:.86em;line-height:1.3;min-height:2.6em;color:var(--soft);white-space:nowrap}.kvp-note span{display:block}.kvp-note b{color:var(--ink);font-weight:600}
@@ -89,11 +89,19 @@ function prefixCard(row, block, size) {
     h("div", { class: "kvp-id" }, ...identity, prefixSign(block.kind)), h("div", { class: "kvp-text" }, ...tokens), prefixNote(block, size));
 }
 
+const prefixTokens = (row) => (row.tokens === 1 ? "token" : "tokens");
+
+/** A long text's first and last signs: two that differ at the end do not look alike. */
+function prefixEnds(text) {
+  const signs = [...text];
+  return signs.length <= 11 ? text : [...signs.slice(0, 5), "…", ...signs.slice(-5)].join("");
+}
+
 function prefixWho(row, index) {
   const chip = h("span", { class: "kvp-chip" }, row.name);
   chip.style.setProperty("--chip", PREFIX_CHIPS[index % PREFIX_CHIPS.length]);
-  const who = h("div", { class: "kvp-who" }, chip, h("b", { "data-cached": row.cached }, `${row.cached} of ${row.tokens}`), h("span", {}, "tokens reused"));
-  if (row.salt) who.append(h("span", { title: row.salt }, `salt: ${row.salt}`));
+  const who = h("div", { class: "kvp-who" }, chip, h("b", { "data-cached": row.cached }, `${row.cached} of ${row.tokens}`), h("span", {}, `${prefixTokens(row)} reused`));
+  if (row.salt) who.append(h("span", { title: row.salt, "data-salt": row.salt }, `salt: ${prefixEnds(row.salt)}`));
   return who;
 }
 
@@ -102,7 +110,7 @@ function prefixRow(payload, row, index) {
   const root = h("div", { class: "kvp-card kvp-root", role: "listitem", tabindex: "-1", "aria-label": payload.root_say, "data-root": payload.root },
     h("div", { class: "kvp-id" }, h("b", {}, "h0"), h("code", {}, payload.root)), h("div", { class: "kvp-note" }, "the configuration"));
   const cards = row.blocks.map((block) => prefixCard(row, block, payload.block_size));
-  const element = h("div", { class: "kvp-row", role: "list", "aria-label": `Prompt ${row.name}: ${row.cached} of ${row.tokens} tokens reused`, "data-row": row.name }, prefixWho(row, index), root, ...cards);
+  const element = h("div", { class: "kvp-row", role: "list", "aria-label": `Prompt ${row.name}: ${row.cached} of ${row.tokens} ${prefixTokens(row)} reused`, "data-row": row.name }, prefixWho(row, index), root, ...cards);
   [...element.children].forEach((cell, i) => { cell.style.gridArea = `${index + 1} / ${i + 1}`; });
   return { element, cells: [root, ...cards] };
 }
