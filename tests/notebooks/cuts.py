@@ -292,8 +292,8 @@ CUTS = (
     Cut(
         "prefill is counted from the arrival on, the queue twice",
         "measure/first_token.py",
-        "prefill=ready[0] - times.first_scheduled,",
-        "prefill=ready[0] - times.arrival,",
+        "prefill=ready - times.first_scheduled,",
+        "prefill=ready - times.arrival,",
         ("21.4-h",),
     ),
     # ---- 21.3
