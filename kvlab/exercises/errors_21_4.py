@@ -12,6 +12,8 @@ from kvlab.core.hashing import BlockHash, HashFunction, encode_block, sha256, tr
 from kvlab.core.prefix_cache import PrefixCachePolicy
 from kvlab.core.prefix_lookup import PrefixLookup
 from kvlab.core.request import Request
+from kvlab.exercises.namesakes import labelled
+from kvlab.exercises.reading import show_argument
 
 Identities = Callable[[Sequence[int]], list[BlockHash]]
 BLOCK_SIZE = 4
@@ -79,21 +81,26 @@ def identities_of(lookup: type[PrefixLookup], hash_function: HashFunction = sha2
     made = lookup(BlockPool(1), BLOCK_SIZE, {}, policy)
 
     def identities(tokens: Sequence[int]) -> list[BlockHash]:
+        """Those of a prompt's full blocks of four, the first block's in front."""
         prompt = list(tokens)
         return list(made.block_hashes(Request("lookup", prompt), len(prompt) // BLOCK_SIZE))
 
-    identities.__name__, identities.__doc__ = lookup.__name__, lookup.__doc__
     return identities
 
 
 def chains() -> Sequence[tuple[Identities]]:
-    """The engine's own chain, once more with another hash function, and the wrong ones."""
-    right = identities_of(PrefixLookup)
+    """The engine's own chain, once more with another hash function, and the wrong ones.
+
+    All have one name; their labels say what they are.
+    """
+    own, right = "PrefixLookup (the engine's own", identities_of(PrefixLookup)
     other = identities_of(PrefixLookup, truncated_sha256(16))
-    right.__doc__ = "the engine's own"
-    other.__doc__ = "the engine's own, with a hash of 16 bytes"
     wrong = (NoParent, PlaceForParent, OneBlockBack, OneBlockLate, NeverTwice)
-    return tuple((chain,) for chain in (right, other, *(identities_of(kind) for kind in wrong)))
+    return (
+        (labelled(right, f"{own})"),),
+        (labelled(other, f"{own}, with a hash of 16 bytes)"),),
+        *((labelled(identities_of(kind), show_argument(kind)),) for kind in wrong),
+    )
 
 
 def can_be_trusted(identities: Identities) -> bool:

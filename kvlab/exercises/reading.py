@@ -9,6 +9,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 
+from kvlab.exercises.namesakes import label_of
+
 DEEPEST = 8  # lists inside lists
 MOST = 20_000  # values in all
 LARGEST_POWER = 400  # of ten, in a Decimal; a float ends at 10^308
@@ -123,6 +125,8 @@ def _show(value: object) -> str:
 def show_argument(value: object) -> str:
     """An argument of a call: small ones in full, large tensors by their shape, code by its name."""
     if callable(value):
+        if label := label_of(value):
+            return label
         says = (value.__doc__ or "").partition("\n")[0].rstrip(".")
         return f"{value.__name__} ({says})" if says else value.__name__
     shape = getattr(value, "shape", None)

@@ -7,9 +7,12 @@ from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.request import Request
 from kvlab.exercises.allocator import Allocator
 from kvlab.exercises.errors_21_5 import EVICTING, FORKING
+from kvlab.exercises.namesakes import labelled, namesake
+from kvlab.exercises.reading import show_argument
 
 LENGTH, BLOCK_SIZES = 33, (1, 4, 16, 64)
 IDS = range(10)  # the reference counts of append_shared are a list over these block ids
+ONE_OF_THEM = "an allocator: the engine's own, or one with a mistake"
 ELSEWHERE = 1000  # a block of another request, so that no pool is empty
 
 
@@ -73,7 +76,7 @@ def append_in_a_real_pool(
 
 
 def append_cases() -> Sequence[tuple[list[int], int, list[int], int]]:
-    """From the first position on; boundaries, an empty pool, blocks that were taken ahead."""
+    """From the first position on; boundaries, an empty pool, blocks taken ahead, block 0."""
     return (
         ([], 0, [7, 2], 4),
         ([7], 1, [2, 9], 4),
@@ -91,6 +94,8 @@ def append_cases() -> Sequence[tuple[list[int], int, list[int], int]]:
         ([6], 1, [0, 5], 1),
         ([6, 0], 31, [2], 16),
         ([6, 0], 32, [2, 1], 16),
+        ([7], 4, [0, 5], 4),
+        ([0], 2, [5], 4),
     )
 
 
@@ -140,8 +145,15 @@ def shared_cases() -> Sequence[tuple[list[int], int, list[int], list[int], int]]
 
 
 def _fresh(kinds: Sequence[type[Allocator]]) -> Sequence[tuple[type[Allocator]]]:
-    """Each as a class of its own, which a check may change without harm."""
-    return tuple((type(kind.__name__, (kind,), {"__doc__": kind.__doc__}),) for kind in kinds)
+    """Each as a class of its own, which a check may change without harm; all have one name."""
+
+    def own(kind: type[Allocator]) -> type[Allocator]:
+        pool = namesake(kind.Pool, BlockPool)
+        manager = namesake(kind.Manager, KVCacheManager)
+        made = namesake(kind, Allocator, __doc__=ONE_OF_THEM, Pool=pool, Manager=manager)
+        return labelled(made, show_argument(kind))
+
+    return tuple((own(kind),) for kind in kinds)
 
 
 def evicting() -> Sequence[tuple[type[Allocator]]]:

@@ -51,6 +51,16 @@ def _anywhere(cached: Tokens, new: Tokens, size: int) -> int:
     return sum(block in known for block in _blocks(new[:-1], size)) * size
 
 
+def _by_look(look: Callable[[Tokens], object]) -> Callable[[Tokens, Tokens, int], int]:
+    """num_hits that takes blocks for equal which look alike."""
+
+    def num_hits(cached: Tokens, new: Tokens, size: int) -> int:
+        pairs = zip(_blocks(cached, size), _blocks(new[:-1], size), strict=False)
+        return len(list(takewhile(lambda pair: look(pair[0]) == look(pair[1]), pairs))) * size
+
+    return num_hits
+
+
 NUM_HITS = (
     Mistake(
         "A hit may not cover the whole prompt: keys and values give no logits, so at least its "
@@ -95,6 +105,20 @@ NUM_HITS = (
     Mistake(
         "That rounds up. The block that holds the first difference is no hit.",
         lambda cached, new, size: min(-(-_alike(cached, new) // size) * size, _cap(new, size)),
+    ),
+    Mistake(
+        "That compares which tokens a block has, and not their order. [2, 1] is another text than "
+        "[1, 2].",
+        _by_look(sorted),
+    ),
+    Mistake(
+        "That compares sums. Different blocks may have one sum, as [1, 4] and [2, 3] have.",
+        _by_look(sum),
+    ),
+    Mistake(
+        "That writes the tokens together without a boundary between them: [1, 23] and [12, 3] are "
+        "both 123.",
+        _by_look(lambda block: "".join(map(str, block))),
     ),
 )
 

@@ -73,6 +73,10 @@ def _pair_without_source(block: int, slot: int, source: int | None) -> tuple[int
     return (block, slot) if source is None else (block, slot, source)
 
 
+def _source_first(block: int, slot: int, source: int | None) -> tuple:
+    return (block, slot, None) if source is None else (source, slot, block)
+
+
 THREE = (
     "That is block and slot alone, two entries. The third names the block to copy from, or is None"
 )
@@ -149,11 +153,11 @@ APPEND_SHARED = (
     _fault(
         "That is the other way round: the position goes into the block that was taken, and the "
         "shared one is copied from.",
-        answer=lambda block, slot, source: (source or block, slot, source and block),
+        answer=_source_first,
     ),
     _fault(
         "A copy has its positions in the same slots as the block that it was made of.",
-        answer=lambda block, slot, source: (block, 0 if source else slot, source),
+        answer=lambda block, slot, source: (block, slot if source is None else 0, source),
     ),
 )
 

@@ -14,15 +14,18 @@ from dataclasses import dataclass
 import torch
 
 from kvlab.core.block_pool import BlockPool
+from kvlab.core.checked import whole
 from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.request import Request, SamplingParams
 from kvlab.core.scheduler import Scheduler
 from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
 from kvlab.engine import LLMEngine, Runner
-from kvlab.prompts import one_each
+from kvlab.prompts import one_each, token_ids
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.runner import ModelRunner
+
+STORED = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -70,20 +73,17 @@ def serve_in_blocks(
     """Serve prompts together from a pool of `num_slots` slots, cut into blocks of one size.
 
     Each request gets blocks as it grows, and no prefix is shared. dtype: of what is stored, None
-    for the model's. Raises ValueError, before anything runs, without a prompt, where the slots do
-    not make one block, for continuations (n above 1), and for a prompt that can never run.
+    for the model's. Raises ValueError, before anything runs, without a prompt, for tokens that the
+    model does not know, where the slots do not make one block, for continuations (n above 1), stop
+    strings, a type that cannot be stored, and for a prompt that can never run.
     """
-    if len(prompts) == 0:
-        raise ValueError("no prompts; give at least one, as token ids")
-    params = one_each(sampling_params, len(prompts))
-    if type(block_size) is not int or not 1 <= block_size <= num_slots:
-        raise ValueError(
-            f"block_size is {block_size!r}; give an integer from 1 to num_slots, {num_slots}"
-        )
-    if several := [p.n for p in params if p.n > 1]:
-        raise ValueError(f"n is {several[0]}; give each prompt as often as it is to be continued")
+    _check_model(model)
+    prompts = _checked_prompts(prompts, model.config.vocab_size)
+    params = _checked_params(sampling_params, len(prompts))
+    _check_slots(block_size, num_slots)
+    stored = _checked_dtype(model.dtype if dtype is None else dtype)
     num_blocks = num_slots // block_size
-    cache = PagedCache(model.config, num_blocks, block_size, dtype or model.dtype, model.device)
+    cache = PagedCache(model.config, num_blocks, block_size, stored, model.device)
     manager = KVCacheManager(BlockPool(num_blocks), block_size, enable_prefix_caching=False)
     scheduler = Scheduler(manager)
     watch = _Watch(ModelRunner(model, cache), scheduler)
@@ -95,6 +95,53 @@ def serve_in_blocks(
     ]
     engine.run()
     return watch.use(requests)
+
+
+def _check_model(model: Decoder) -> None:
+    if not isinstance(model, Decoder):
+        raise ValueError(f'model is {model!r:.60}; give a Decoder, such as LLM("tiny").model')
+    if not model.has_weights:
+        raise ValueError("model has no weights; give Decoder.random(config), or a loaded one")
+
+
+def _check_slots(block_size: int, num_slots: int) -> None:
+    whole("num_slots", num_slots, 1)
+    if type(block_size) is not int or not 1 <= block_size <= num_slots:
+        raise ValueError(
+            f"block_size is {block_size!r:.60}; give an integer from 1 to num_slots, {num_slots}"
+        )
+
+
+def _checked_dtype(dtype: torch.dtype) -> torch.dtype:
+    if not isinstance(dtype, torch.dtype) or dtype not in STORED:
+        raise ValueError(f"dtype is {dtype!r:.60}; give one of {', '.join(map(str, STORED))}")
+    return dtype
+
+
+def _checked_prompts(prompts: Sequence[Sequence[int]], vocab_size: int) -> list[list[int]]:
+    if not isinstance(prompts, list | tuple):
+        raise ValueError(f"prompts is {prompts!r:.60}; give a list of prompts, each as token ids")
+    if not prompts:
+        raise ValueError("no prompts; give at least one, as token ids")
+    for prompt in prompts:
+        if not isinstance(prompt, list | tuple | range):
+            raise ValueError(f"a prompt is {prompt!r:.60}; give each as a list of token ids")
+    return [token_ids(prompt, None, vocab_size) for prompt in prompts]
+
+
+def _checked_params(
+    sampling_params: SamplingParams | Sequence[SamplingParams], count: int
+) -> list[SamplingParams]:
+    """One each, of those that make sense here."""
+    params = one_each(sampling_params, count)
+    for p in params:
+        if not isinstance(p, SamplingParams):
+            raise ValueError(f"one of sampling_params is {p!r:.60}; give a SamplingParams each")
+        if p.n > 1:
+            raise ValueError(f"n is {p.n}; give each prompt as often as it is to be continued")
+        if p.stop:
+            raise ValueError(f"stop is {p.stop!r:.60}; prompts are ids here, give stop_token_ids")
+    return params
 
 
 class _Watch:

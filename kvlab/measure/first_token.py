@@ -73,9 +73,14 @@ def first_token(
 
     Other unfinished requests of the engine are served in the same steps, as always.
     Where the first tokens make no text yet (half a letter, the start of a stop string), delivery
-    lasts until there is some. Raises ValueError for several continuations, n > 1.
+    lasts until there is some. Raises ValueError, leaving the engine as it was, for several
+    continuations, n > 1, and for what `LLM.stream` refuses.
     """
+    if not isinstance(llm, LLM):
+        raise ValueError(f'llm is {llm!r:.60}; give an LLM, such as LLM("tiny")')
     params = SamplingParams() if sampling_params is None else sampling_params
+    if not isinstance(params, SamplingParams):
+        raise ValueError(f"sampling_params is {params!r:.60}; give one SamplingParams, or None")
     if params.n != 1:
         raise ValueError(f"sampling_params has n={params.n}; a first token needs n=1")
     clock, runner = llm.engine.clock, llm.runner
@@ -124,9 +129,11 @@ def least_disturbed(runs: Iterable[FirstToken]) -> FirstToken:
     """The run with the smallest total: what else the machine did took least of its time.
 
     Give it runs of the same prompt with the same hits. One run's parts add up; medians of each part
-    would not. Raises ValueError for no runs.
+    would not. Raises ValueError for no runs, and for what is no run.
     """
-    found = list(runs)
+    found = list(runs) if isinstance(runs, Iterable) else [runs]
+    if not isinstance(runs, Iterable) or not all(isinstance(run, FirstToken) for run in found):
+        raise ValueError(f"runs is {runs!r:.60}; give a list of what first_token returns")
     if not found:
         raise ValueError("there are no runs to choose from; measure at least one")
     return min(found, key=lambda run: run.total)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvlab.core.request import SamplingParams
-from kvlab.measure.block_sizes import serve_in_blocks
+from kvlab.measure.block_sizes import STORED, serve_in_blocks
 from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.model import Decoder
 
@@ -80,8 +80,9 @@ def test_a_smaller_block_wastes_no_more_and_needs_no_fewer_entries(
     assert small.slots - small.positions <= len(lengths) * 1 * small.steps
 
 
-def test_the_stored_type_can_be_another() -> None:
-    use = serve_in_blocks(MODEL, [SIX], params(2), block_size=4, num_slots=16, dtype=torch.float16)
+@pytest.mark.parametrize("dtype", STORED)
+def test_the_stored_type_can_be_another(dtype: torch.dtype) -> None:
+    use = serve_in_blocks(MODEL, [SIX], params(2), block_size=4, num_slots=16, dtype=dtype)
     assert use.positions == 6 + 7
 
 
@@ -89,6 +90,72 @@ def test_the_stored_type_can_be_another() -> None:
 def test_a_size_that_makes_no_block_is_refused(size: object) -> None:
     with pytest.raises(ValueError, match=re.escape(f"block_size is {size!r}; give an integer")):
         serve_in_blocks(MODEL, [THREE], params(1), block_size=size, num_slots=16)
+
+
+@pytest.mark.parametrize("count", [0, -16, 16.5, 16.0, "16", None, True, [16]])
+def test_slots_that_are_no_count_are_refused(count: object) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"num_slots is {count!r}; give an integer")):
+        serve_in_blocks(MODEL, [THREE], params(1), block_size=4, num_slots=count)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        ([1, 2], "a prompt is 1; give each as a list of token ids"),
+        (["ab"], "a prompt is 'ab'; give each as a list of token ids"),
+        ([THREE, None], "a prompt is None; give each"),
+        ([THREE, {1, 2}], "a prompt is {1, 2}; give each"),
+        ("ab", "prompts is 'ab'; give a list of prompts"),
+        (5, "prompts is 5; give a list of prompts"),
+        (None, "prompts is None; give a list of prompts"),
+        ({0: THREE}, "prompts is {0: [9, 8, 7]}; give a list"),
+        (torch.tensor([THREE]), "prompts is tensor([[9, 8, 7]]); give a list"),
+        ([THREE, [4, 31]], "prompt token 31 is not an id of this vocabulary (0 to 30)"),
+        ([[-1]], "prompt token -1 is not an id"),
+        ([[1.5]], "prompt token 1.5 is not an id"),
+        ([[True]], "prompt token True is not an id"),
+        ([["a"]], "prompt token 'a' is not an id"),
+        ([THREE, []], "the prompt has no tokens; give at least one"),
+        ((), "no prompts; give at least one"),
+    ],
+)
+def test_prompts_that_are_no_ids_are_refused(prompts: object, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        serve_in_blocks(MODEL, prompts, params(1), block_size=4, num_slots=16)
+
+
+@pytest.mark.parametrize("dtype", ["float16", float, 0, torch.int8, torch.bool, torch.float8_e5m2])
+def test_a_type_that_cannot_be_stored_is_refused(dtype: object) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"dtype is {dtype!r}; give one of torch.fl")):
+        serve_in_blocks(MODEL, [THREE], params(1), block_size=4, num_slots=16, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("tiny", "model is 'tiny'; give a Decoder"),
+        (None, "model is None; give a Decoder"),
+        (CONFIG, "model is ModelConfig(vocab_size=31"),
+        (Decoder(CONFIG), "model has no weights; give Decoder.random(config)"),
+    ],
+)
+def test_what_is_no_model_is_refused(model: object, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        serve_in_blocks(model, [THREE], params(1), block_size=4, num_slots=16)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (5, "sampling_params is 5; give a SamplingParams"),
+        ([5], "one of sampling_params is 5; give a SamplingParams"),
+        ("a", "sampling_params is 'a'; give"),
+        (SamplingParams(stop=["x"]), "stop is ('x',); prompts are ids here, give stop_token_ids"),
+    ],
+)
+def test_what_is_no_parameter_is_refused(given: object, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        serve_in_blocks(MODEL, [THREE], given, block_size=4, num_slots=16)
 
 
 def test_other_bad_input_is_named() -> None:

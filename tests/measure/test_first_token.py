@@ -1,6 +1,7 @@
 """Time to first token in parts: exact on a clock that is a script, whole on a real one."""
 
 import itertools
+import re
 
 import pytest
 
@@ -104,6 +105,42 @@ def test_a_prompt_that_is_refused_leaves_the_engine_as_it_was():
     with pytest.raises(ValueError, match="whole pool has 4"):
         first_token(llm, PROMPT)
     assert llm.runner.on_logits is None and llm.engine.requests == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sampling_params": 5}, "sampling_params is 5; give one SamplingParams, or None"),
+        ({"sampling_params": [SamplingParams()]}, "sampling_params is [SamplingParams("),
+        ({"sampling_params": {}}, "sampling_params is {}; give"),
+        ({"cache_salt": 5}, "cache_salt is 5; give a text"),
+        ({"cache_salt": ["a"]}, "cache_salt is ['a']; give a text"),
+        ({"cache_salt": ""}, "cache_salt is ''; give a text that is not empty"),
+        ({"prompt": 5}, "prompt is 5; give a text, or a list of token ids"),
+        ({"prompt": None}, "prompt is None; give a text"),
+        ({"prompt": [1.5]}, "prompt token 1.5 is not an id"),
+        ({"prompt": [[1, 2]]}, "prompt token [1, 2] is not an id"),
+        ({"prompt": ""}, "the prompt has no tokens; give at least one"),
+    ],
+)
+def test_what_makes_no_request_is_refused_and_leaves_the_engine_as_it_was(given, said):
+    llm = LLM("tiny", block_size=4, num_blocks=32)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        first_token(llm, **{"prompt": PROMPT, **given})
+    assert llm.runner.on_logits is None and llm.engine.requests == {}
+    assert llm.prefix_cache_stats.queries == 0 and not llm.engine.has_unfinished_requests()
+
+
+@pytest.mark.parametrize("llm", ["tiny", None, 5, LLM])
+def test_what_is_no_engine_is_refused(llm):
+    with pytest.raises(ValueError, match=re.escape(f"llm is {llm!r}; give an LLM, such as")):
+        first_token(llm, PROMPT)
+
+
+@pytest.mark.parametrize("runs", [5, None, "ab", [1, 2], FirstToken(0, 1, 0, 0, 0, 1, 9, 0)])
+def test_what_is_no_list_of_runs_is_refused(runs):
+    with pytest.raises(ValueError, match="give a list of what first_token returns"):
+        least_disturbed(runs)
 
 
 def test_the_least_disturbed_run_is_the_shortest():
