@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kvlab.core.checked import function, integer, moment, tokens
 from kvlab.core.recorder import Recorder
 from kvlab.core.request import FinishReason, Request, SamplingParams
 from kvlab.core.scheduler import Scheduler
@@ -64,10 +65,12 @@ class LLMEngine:
         seed: int = 0,
     ) -> None:
         """seed: where requests that draw without a seed of their own take theirs from."""
+        integer("seed", seed)
+        function("clock", clock, "time.perf_counter")
         self.scheduler = scheduler
         self.runner = runner
         self.clock = clock
-        self.eos_token_ids = tuple(eos_token_ids)
+        self.eos_token_ids = tokens("eos_token_ids", eos_token_ids)
         self.requests: dict[str, Request] = {}  # not yet finished and reported
         self._random = random.Random(seed)
         self._recorder: Recorder | None = None
@@ -97,14 +100,14 @@ class LLMEngine:
         params = SamplingParams() if sampling_params is None else sampling_params
         if not isinstance(params, SamplingParams):
             raise ValueError(f"sampling_params is {params!r}; give a SamplingParams")
-        prompt = tuple(prompt_token_ids)
+        prompt = tokens("prompt_token_ids", prompt_token_ids)
+        arrival = self.clock() if arrival_time is None else moment("arrival_time", arrival_time)
         extras = {"adapter": adapter, "cache_salt": cache_salt, "priority": priority}
         asked = Request(request_id or "new", prompt, params, **extras)
         self.scheduler.check_can_run(asked, params.n)
         ids = self._unused_ids(request_id, params.n)
         if params.temperature > 0 and params.seed is None:
             params = replace(params, seed=self._random.getrandbits(63))
-        arrival = self.clock() if arrival_time is None else arrival_time
         requests = [
             Request(
                 name,
@@ -124,8 +127,8 @@ class LLMEngine:
 
     def _unused_ids(self, request_id: str | None, count: int) -> list[str]:
         """Of a request and its continuations: A, A.1, A.2 ... Raises ValueError if one is taken."""
-        if not isinstance(request_id, str | None):
-            raise ValueError(f"request_id is {request_id!r}; give a text")
+        if request_id == "" or not isinstance(request_id, str | None):
+            raise ValueError(f"request_id is {request_id!r}; give a text that is not empty")
         first = self._new_id() if request_id is None else request_id
         ids = [first, *(f"{first}.{i}" for i in range(1, count))]
         if taken := [i for i in ids if i in self.requests]:
@@ -147,12 +150,14 @@ class LLMEngine:
         self, request_id: str, reason: FinishReason, stop_reason: int | str | None = None
     ) -> bool:
         """End a request for a reason the engine cannot see (a stop string, the caller's wish)."""
-        request = self.requests.get(request_id)
-        if request is None or request.is_finished:
+        if not isinstance(reason, FinishReason):
+            raise ValueError(f"reason is {reason!r}; give a FinishReason")
+        if (request := self._unfinished(request_id)) is None:
             return False
         if self._stepping:  # asked from inside a step: it ends before the next one
             self._asked_to_end.append((request_id, reason, stop_reason))
             return True
+        self._take_back_interrupted()
         self.scheduler.finish(request, reason, stop_reason)
         self._close(request, self.clock())
         return True
@@ -171,8 +176,19 @@ class LLMEngine:
     def _between_steps(self, request_id: str, change: Callable[[Request], bool]) -> bool:
         if self._stepping:
             raise RuntimeError(f"request {request_id!r}: suspend and resume between steps")
-        request = self.requests.get(request_id)
+        self._take_back_interrupted()
+        request = self._unfinished(request_id)
         return request is not None and change(request)
+
+    def _unfinished(self, request_id: object) -> Request | None:
+        request = self.requests.get(request_id) if isinstance(request_id, str) else None
+        return None if request is None or request.is_finished else request
+
+    def _take_back_interrupted(self) -> None:
+        """A step between its schedule and its update: what it was to write must not be found."""
+        if self.scheduler.step_is_open:
+            self._take_transfers(wait=True)  # no copy goes on into blocks that are given back
+            self.scheduler.fail_open_step()
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached prefixes and their counts. False, changing nothing, while a request
@@ -231,7 +247,9 @@ class LLMEngine:
             if request.times.first_scheduled is None:
                 request.times.first_scheduled = start
         for request in touched:
-            request.times.token_times.append(now)
+            if not request.times.events:  # its first output; not every runner notes the moment
+                request.times.first_logits = getattr(self.runner, "logits_at", None)
+            request.times.note(now)
             if request.is_finished:
                 self._close(request, now)
 

@@ -22,10 +22,11 @@ from kvlab.core.trace import Trace
 from kvlab.core.transfers import OffloadStats
 from kvlab.engine import LLMEngine
 from kvlab.llm_arguments import (
+    checked_blocks,
     checked_dtype,
+    checked_flag,
     checked_layers,
     checked_length,
-    default_blocks,
     scheduler_config,
 )
 from kvlab.model_source import load
@@ -78,9 +79,8 @@ class LLM:
         config = self.model.config
         length = checked_length(max_model_len, config.max_model_len)
         stored = checked_dtype(cache_dtype, self.model.dtype)
-        if num_blocks is None:
-            size = config.bytes_per_position(stored.itemsize) * block_size
-            num_blocks = default_blocks(size, block_size, length)
+        num_blocks = checked_blocks(num_blocks, block_size, config, stored, length)
+        checked_flag("enable_prefix_caching", enable_prefix_caching)
         self.cache = PagedCache(config, num_blocks, block_size, stored, self.device)
         identity = configuration_of(self.model, self.cache) if enable_prefix_caching else None
         manager = KVCacheManager(
@@ -94,7 +94,7 @@ class LLM:
         tier = None if cpu_blocks is None else CPUTier(cpu_blocks)
         scheduler = Scheduler(manager, scheduler_config(limits, scheduling), tier)
         host = None if tier is None else HostTier(self.cache, tier.pool.num_blocks)
-        self.runner = ModelRunner(self.model, self.cache, host)
+        self.runner = ModelRunner(self.model, self.cache, host, clock)
         self.engine = LLMEngine(scheduler, self.runner, clock, config.eos_token_ids, seed)
         self._sinks: dict[str, Sink] = {}
 
@@ -125,7 +125,7 @@ class LLM:
             for prompt, p in zip(several, params, strict=True):
                 groups.append(self._submit(prompt, p, None, cache_salt, priority))
             while not all(sink.done for group in groups for sink in group):
-                self._pump()
+                self.step()
         finally:
             self._leave(sink for group in groups for sink in group)
         return [self._output(prompt, group) for prompt, group in zip(several, groups, strict=True)]
@@ -141,7 +141,7 @@ class LLM:
     ) -> TextDeltas:
         """Text as it becomes certain. Closed or dropped early, the request is aborted."""
         sinks = self._submit(prompt, sampling_params, request_id, cache_salt, priority)
-        return TextDeltas(sinks, self._pump, self._leave)
+        return TextDeltas(sinks, self.step, self._leave)
 
     def abort(self, request_id: str) -> bool:
         """End a request and its continuations. False if none of them is unfinished."""
@@ -207,8 +207,8 @@ class LLM:
         self._sinks.update({s.request.request_id: s for s in sinks})
         return sinks
 
-    def _pump(self) -> None:
-        """One step of the engine; every request's new tokens go to its own sink."""
+    def step(self) -> None:
+        """One step of the engine; every request's new tokens go to its own stream."""
         aside = self.engine.scheduler.suspended
         if aside.keys() >= self._sinks.keys() and not self.engine.has_unfinished_requests():
             raise RuntimeError(f"only {', '.join(aside)} is left, put aside; call resume() first")

@@ -5,10 +5,14 @@ from dataclasses import fields
 
 import torch
 
+from kvlab.core.checked import shown, whole
 from kvlab.core.kv_cache_manager import cdiv
+from kvlab.core.offload_tier import MOST_BLOCKS
 from kvlab.core.scheduler_config import SchedulerConfig
+from kvlab.tensors.config import ModelConfig
 
 DEFAULT_CACHE_BYTES = 512 * 2**20
+LARGEST_BLOCK = 1 << 20  # positions
 
 
 def checked_layers(asked: Iterable[int] | None, count: int) -> frozenset[int]:
@@ -27,7 +31,10 @@ def checked_length(asked: int | None, longest: int) -> int:
     if asked is None:
         return longest
     if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= longest:
-        raise ValueError(f"max_model_len is {asked!r}; this model's positions allow 1 to {longest}")
+        raise ValueError(
+            f"max_model_len is {shown(asked)}; give None, or what this model's positions allow, "
+            f"1 to {longest}"
+        )
     return asked
 
 
@@ -54,8 +61,23 @@ def checked_dtype(asked: torch.dtype | None, computes: torch.dtype) -> torch.dty
     return stored
 
 
-def default_blocks(block_bytes: int, block_size: int, length: int) -> int:
-    """Four full contexts, `DEFAULT_CACHE_BYTES` at most."""
-    if block_size < 1:
-        raise ValueError(f"block_size is {block_size!r}; give an integer of at least 1")
-    return max(1, min(4 * cdiv(length, block_size), DEFAULT_CACHE_BYTES // block_bytes))
+def checked_blocks(
+    asked: int | None, block_size: int, config: ModelConfig, dtype: torch.dtype, length: int
+) -> int:
+    """Size of the paged cache; if none was asked for, four full contexts, `DEFAULT_CACHE_BYTES`
+    at most."""
+    whole("block_size", block_size, 1, LARGEST_BLOCK)
+    if asked is not None:
+        if type(asked) is not int or not 1 <= asked <= MOST_BLOCKS:
+            wanted = f"give an integer from 1 to {MOST_BLOCKS}, or None"
+            raise ValueError(f"num_blocks: a pool of {shown(asked)} blocks; {wanted}")
+        return asked
+    fits = DEFAULT_CACHE_BYTES // (config.bytes_per_position(dtype.itemsize) * block_size)
+    return max(1, min(4 * cdiv(length, block_size), fits, MOST_BLOCKS))
+
+
+def checked_flag(name: str, asked: bool) -> bool:
+    """Raises ValueError unless it is True or False: a text such as "no" would count as yes."""
+    if not isinstance(asked, bool):
+        raise ValueError(f"{name} is {shown(asked)}; give True or False")
+    return asked

@@ -111,13 +111,30 @@ class TextDeltas:
             for sink in self._sinks:
                 if sink.deltas:
                     return sink.deltas.pop(0)
-            if all(sink.done for sink in self._sinks):
+            if self.done:
                 raise StopIteration
             try:
                 self._step()
             except BaseException:
                 self.close()
                 raise
+
+    @property
+    def requests(self) -> list[Request]:
+        """The request behind each continuation, in order."""
+        return [sink.request for sink in self._sinks]
+
+    @property
+    def done(self) -> bool:
+        """Whether every continuation has ended; deltas may be left to take."""
+        return all(sink.done for sink in self._sinks)
+
+    def take(self) -> list[TextDelta]:
+        """The deltas that are there already, for a caller that steps the engine itself."""
+        taken = [delta for sink in self._sinks for delta in sink.deltas]
+        for sink in self._sinks:
+            sink.deltas.clear()
+        return taken
 
     def close(self) -> None:
         """End the stream; a finished one is left as it is."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kvlab.core.checked import number
+from kvlab.core.checked import number, shown
 from kvlab.core.metrics import RequestTimes
 from kvlab.core.played import Played, PlayedRequest, PlayedStep
 from kvlab.core.request import Request, SamplingParams
@@ -55,9 +55,11 @@ def play(
     play, or more than a million steps; RuntimeError where the engine does nothing for long while
     requests wait. When an error or an interrupt ends the play, its requests are aborted.
     """
+    _check_kinds(engine, workload, sampling_params, on_step)
     if engine.has_unfinished_requests():
         raise ValueError("the engine has unfinished requests; run them to their end first")
     number("stretch", stretch, above=0)
+    number("the last arrival, stretched,", workload.duration * stretch)
     mode = _mode(engine, mode)
     if mode == "step" and workload.duration * stretch > MOST_STEPS:
         raise ValueError(
@@ -74,6 +76,21 @@ def play(
             engine.abort(request_id)
         engine.runner, engine.clock = before
     return stage.played(workload)
+
+
+def _check_kinds(
+    engine: object, workload: object, sampling_params: object, on_step: object
+) -> None:
+    """Raises ValueError for an argument of another kind than `play` takes."""
+    checks = (
+        ("engine", engine, isinstance(engine, LLMEngine), "an LLMEngine, such as llm.engine"),
+        ("workload", workload, isinstance(workload, Workload), "a Workload"),
+        ("sampling_params", sampling_params, callable(sampling_params), "a function of an Arrival"),
+        ("on_step", on_step, on_step is None or callable(on_step), "a function, or None"),
+    )
+    for name, value, fits, wanted in checks:
+        if not fits:
+            raise ValueError(f"play: {name} is {shown(value)}; give {wanted}")
 
 
 def _mode(engine: LLMEngine, mode: str | None) -> str:
@@ -152,6 +169,9 @@ class _Stage:
 
     def _submit(self, arrival: Arrival) -> None:
         params = self.sampling_params(arrival)
+        if not isinstance(params, SamplingParams):
+            name = f"{arrival.request_id}: sampling_params"
+            raise ValueError(f"{name} gives {shown(params)}; let it give SamplingParams")
         if params.n != 1:
             raise ValueError(f"{arrival.request_id}: n is {params.n}; a play needs n=1")
         try:
@@ -208,24 +228,10 @@ class _Stage:
         return PlayedRequest(
             name,
             count,
-            _since(self.start, request.times),
+            request.times.since(self.start),
             tuple(request.output_token_ids),
             request.num_cached_tokens,
             request.num_preemptions,
             request.finish_reason.value,
             simulated=simulated,
         )
-
-
-def _since(start: float, times: RequestTimes) -> RequestTimes:
-    """The same times, counted from `start`."""
-
-    def shifted(moment: float | None) -> float | None:
-        return None if moment is None else moment - start
-
-    return RequestTimes(
-        times.arrival - start,
-        shifted(times.first_scheduled),
-        [t - start for t in times.token_times],
-        shifted(times.finished),
-    )

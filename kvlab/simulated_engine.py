@@ -48,6 +48,8 @@ class SimulatedEngine(LLMEngine):
         cls, engine: LLMEngine, cost: CostModel | Callable[[StepWork], float]
     ) -> "SimulatedEngine":
         """With the limits, policies and pool sizes of `engine`, and no block cached yet."""
+        if not isinstance(engine, LLMEngine):
+            raise ValueError(f"SimulatedEngine.like: {engine!r:.60} is no engine; give llm.engine")
         scheduler, manager = engine.scheduler, engine.scheduler.manager
         twin = KVCacheManager(
             BlockPool(manager.pool.num_blocks),

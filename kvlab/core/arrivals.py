@@ -108,7 +108,8 @@ class OnOff:
         busy = 0.0  # time spent in on phases
         while True:
             busy += _exponential(uniform) / self.request_rate
-            yield busy + math.floor(busy / self.on) * self.off
+            phases = busy / self.on
+            yield busy + (phases - phases % 1) * self.off
 
 
 def _exponential(uniform: UniformNumbers) -> float:

@@ -4,14 +4,18 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from kvlab.core.checked import shown
+
 
 def objects(text: str, name: str) -> Iterator[tuple[str, dict]]:
     """Each line's place in words ("NAME, line 3") and its object. Empty lines hold nothing.
 
     Raises ValueError, naming the line and what stands there, for a line that is no JSON object,
-    names a key twice, or holds a number that JSON does not have (NaN, Infinity); and where there
-    is no line at all.
+    names a key twice, or holds a number that JSON does not have (NaN, Infinity); where there is no
+    line at all, and for what is no text.
     """
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {shown(text)}; give its text, or the file's path to load it")
     found = False
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():

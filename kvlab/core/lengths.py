@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from kvlab.core.checked import number, whole
+from kvlab.core.checked import number, shown, whole
 
 UniformNumbers = Callable[[], float]  # each call gives the next number in [0, 1)
+LONGEST = 1 << 32  # tokens; no model has ever read as many
 LARGEST_TABLE = 1 << 20  # lengths that a Zipf distribution may choose from
 
 
@@ -34,7 +35,7 @@ class Fixed:
     tokens: int
 
     def __post_init__(self) -> None:
-        whole("Fixed: tokens", self.tokens, 1)
+        whole("Fixed: tokens", self.tokens, 1, LONGEST)
 
     def draw(self, uniform: UniformNumbers) -> int:
         return self.tokens
@@ -110,10 +111,10 @@ class Zipf:
 def as_lengths(what: str, value: "int | Lengths") -> Lengths:
     """A whole number stands for `Fixed`. Raises ValueError for what is no distribution."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return Fixed(whole(what, value, 1))
+        return Fixed(whole(what, value, 1, LONGEST))
     if not callable(getattr(value, "draw", None)) or isinstance(value, type):
         raise ValueError(
-            f"{what} is {value!r:.60}; give a number of tokens, or Fixed, Uniform, LogNormal, Zipf"
+            f"{what} is {shown(value)}; give a number of tokens, or Fixed, Uniform, LogNormal, Zipf"
         )
     return value
 
@@ -126,7 +127,7 @@ def normal(uniform: UniformNumbers) -> float:
 
 def _check_range(lengths: "Uniform | LogNormal | Zipf") -> None:
     name = type(lengths).__name__
-    whole(f"{name}: low", lengths.low, 1)
-    whole(f"{name}: high", lengths.high, 1)
+    whole(f"{name}: low", lengths.low, 1, LONGEST)
+    whole(f"{name}: high", lengths.high, 1, LONGEST)
     if lengths.low > lengths.high:
         raise ValueError(f"{name}: low {lengths.low} is above high {lengths.high}; swap them")

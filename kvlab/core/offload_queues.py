@@ -67,7 +67,8 @@ class OffloadQueues(RequestQueues):
         """Back into the queue, at its old rank. False for one that was not put aside."""
         if self.suspended.pop(request.request_id, None) is None:
             return False
-        status = RequestStatus.PREEMPTED if request.last_step else RequestStatus.WAITING
+        began = request.last_step or request.output_token_ids  # a continuation has its first one
+        status = RequestStatus.PREEMPTED if began else RequestStatus.WAITING
         if self.offload is not None and self.offload.record_of(request) is not None:
             status = RequestStatus.OFFLOADED
         request.status = status
@@ -78,8 +79,13 @@ class OffloadQueues(RequestQueues):
     # ---- to the tier and back
 
     def _preempt_to_tier(self, request: Request) -> bool:
-        """Preemption by offload. False where it is not asked for, or the tier has no room."""
-        if self.config.preempt_by != "offload" or not self.offload.offload(request):
+        """Preemption by offload. False where it is not asked for, or the tier has no room.
+
+        Nor for one that was found cached whole in this step: it selects from kept logits, which
+        do not go to the tier, and its blocks stay findable.
+        """
+        wanted = self.config.preempt_by == "offload" and request.num_pending_tokens > 0
+        if not wanted or not self.offload.offload(request):
             return False
         self.running.remove(request)
         self._wait(request)

@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kvlab.core.block_pool import BlockPool, KVCacheBlock
+from kvlab.core.checked import shown
 from kvlab.core.hashing import BlockContent, BlockHash
 from kvlab.core.transfers import BlockCopy, OffloadStats, TransferReport
+
+MOST_BLOCKS = 1 << 20  # each is an object of its own
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,11 @@ class CPUTier:
     """A pool of CPU blocks and the stores under way into it. It knows no request."""
 
     def __init__(self, num_blocks: int) -> None:
-        """Raises ValueError for a count below 1."""
-        if type(num_blocks) is not int or num_blocks < 1:
+        """Raises ValueError for a count below 1, and above a million or so."""
+        if type(num_blocks) is not int or not 1 <= num_blocks <= MOST_BLOCKS:
             raise ValueError(
-                f"the CPU tier has {num_blocks!r} blocks; give an integer of at least 1, "
-                "or None for no tier"
+                f"the CPU tier has {shown(num_blocks)} blocks; give an integer of at least 1 "
+                f"and at most {MOST_BLOCKS:,}, or None for no tier"
             )
         self.pool = BlockPool(num_blocks)
         self.retain = True  # whether a block that nobody holds any more keeps its identity

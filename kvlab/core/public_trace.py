@@ -17,9 +17,17 @@ from pathlib import Path
 
 from kvlab.core import json_lines
 from kvlab.core.checked import number, whole
-from kvlab.core.workload import Arrival, Workload, stream, token_ids
+from kvlab.core.workload import (
+    LARGEST_VOCABULARY,
+    Arrival,
+    Workload,
+    check_total,
+    stream,
+    token_ids,
+)
 
 BLOCK_TOKENS = 512
+LARGEST_BLOCK = 1 << 20
 NEEDED = ("timestamp", "input_length", "output_length")
 
 
@@ -63,13 +71,13 @@ def read_public_trace(
     Raises ValueError, naming the line, the value and what to give instead, for a number outside
     its range, a timestamp before the one above it, or hash ids that do not cover the prompt.
     """
-    whole("block_tokens", block_tokens, 1)
+    whole("block_tokens", block_tokens, 1, LARGEST_BLOCK)
     whole("scale", scale, 1)
     if limit is not None:
         whole("limit", limit, 1)
     if block_tokens % scale:
         raise ValueError(f"scale is {scale} and does not divide a block of {block_tokens} tokens")
-    blocks = _Blocks(block_tokens // scale, whole("vocab_size", vocab_size, 2))
+    blocks = _Blocks(block_tokens // scale, whole("vocab_size", vocab_size, 2, LARGEST_VOCABULARY))
     arrivals: list[Arrival] = []
     times: list[float] = []
     for where, line in json_lines.objects(text, name):
@@ -103,6 +111,8 @@ def _prompt(
     length = whole("input_length", line["input_length"], 1)
     output = whole("output_length", line["output_length"], 1)
     count = -(-length // scale)
+    blocks.made += count
+    check_total(blocks.made)
     if "hash_ids" in line:
         prompt = blocks.prompt(_checked_ids(line["hash_ids"], length, block_tokens), count)
     else:
@@ -136,6 +146,7 @@ class _Blocks:
     size: int
     vocab_size: int
     known: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    made: int = 0  # tokens of all prompts so far
 
     def prompt(self, ids: Sequence[int], count: int) -> tuple[int, ...]:
         """The blocks one behind the other, cut to `count` tokens."""

@@ -48,8 +48,7 @@ class Scheduler(OffloadQueues):
 
     def schedule(self) -> SchedulerOutput:
         """Hand out the step's budget. The result may be empty: then nothing is left to do."""
-        if self._open is not None:  # interrupted between its schedule and its update
-            self.fail_step(self._open)
+        self.fail_open_step()
         self.step_index += 1
         self._in_step, self._preempted, self._short = {}, False, False
         budget, took = self.config.max_num_batched_tokens, None
@@ -233,6 +232,11 @@ class Scheduler(OffloadQueues):
                 request.output_logprobs.append(dict(token.logprobs))
             position = request.num_tokens - 1
             self._emit("selected", request, token_id=token.token_id, position=position)
+
+    def fail_open_step(self) -> None:
+        """`fail_step` of one that was interrupted between its schedule and its update, if any."""
+        if self._open is not None:
+            self.fail_step(self._open)
 
     def fail_step(self, output: SchedulerOutput) -> None:
         """The model pass did not happen or cannot be trusted: every row is to be computed again.

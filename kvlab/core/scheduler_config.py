@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kvlab.core.checked import shown
 from kvlab.core.kv_cache_manager import cdiv
 from kvlab.core.request import Request
 
@@ -63,20 +64,20 @@ class SchedulerConfig:
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
             if not whole and not (maybe and value is None):
                 wanted = f"an integer of at least {least}{', or None' if maybe else ''}"
-                raise ValueError(f"SchedulerConfig: {name} is {value!r}; give {wanted}")
+                raise ValueError(f"SchedulerConfig: {name} is {shown(value)}; give {wanted}")
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed:
                 wanted = " or ".join(repr(choice) for choice in allowed)
-                raise ValueError(f"SchedulerConfig: {name} is {value!r}; give {wanted}")
+                raise ValueError(f"SchedulerConfig: {name} is {shown(value)}; give {wanted}")
         if not isinstance(self.enable_chunked_prefill, bool):
-            value = self.enable_chunked_prefill
-            raise ValueError(f"SchedulerConfig: enable_chunked_prefill is {value!r}; give a bool")
+            value = shown(self.enable_chunked_prefill)
+            raise ValueError(f"SchedulerConfig: enable_chunked_prefill is {value}; give a bool")
         share = self.watermark
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
             raise ValueError(
-                f"SchedulerConfig: watermark is {share!r}; give a share of the pool, from 0 to "
-                "below 1"
+                f"SchedulerConfig: watermark is {shown(share)}; give a share of the pool, from 0 "
+                "to below 1"
             )
         if self.prefill_chunk is not None and not self.splits_prompts:
             raise ValueError(

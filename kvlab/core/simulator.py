@@ -8,7 +8,7 @@ made-up tokens. Everything made this way carries `simulated`. Section 21.3.
 import zlib
 from collections.abc import Callable
 
-from kvlab.core.checked import number, whole
+from kvlab.core.checked import number, shown, whole
 from kvlab.core.request import Request
 from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
 from kvlab.core.step_cost import CostModel, StepWork
@@ -32,8 +32,8 @@ class VirtualClock:
         self.now += number("VirtualClock: duration", duration)
 
     def wait_until(self, time: float) -> None:
-        """Skip to `time`; a time that is past changes nothing."""
-        self.now = max(self.now, time)
+        """Skip to `time`; one that is past changes nothing. Raises ValueError for one below 0."""
+        self.now = max(self.now, number("VirtualClock: time", time))
 
 
 class SimulatedRunner:
@@ -53,6 +53,10 @@ class SimulatedRunner:
         clock: VirtualClock,
         vocab_size: int = 1000,
     ) -> None:
+        if not isinstance(cost, CostModel) and (not callable(cost) or isinstance(cost, type)):
+            raise ValueError(f"cost is {shown(cost)}; give a CostModel, or a function of StepWork")
+        if not isinstance(clock, VirtualClock):
+            raise ValueError(f"clock is {shown(clock)}; give a VirtualClock")
         self.cost, self.clock = cost, clock
         self.vocab_size = whole("SimulatedRunner: vocab_size", vocab_size, 1)
         self._seconds = cost.seconds if isinstance(cost, CostModel) else cost

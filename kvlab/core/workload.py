@@ -10,17 +10,20 @@ import hashlib
 import itertools
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kvlab.core import json_lines
 from kvlab.core.arrivals import Arrivals
-from kvlab.core.checked import number, whole
+from kvlab.core.checked import integer, number, shown, whole
 from kvlab.core.lengths import Lengths, UniformNumbers, as_lengths
 
 NEEDED = ("request_id", "time", "prompt_token_ids", "max_tokens")
 OPTIONAL = ("priority", "group")
+MOST_REQUESTS = 1_000_000  # that are drawn; the files of public traces hold some ten thousand
+MOST_TOKENS = 1 << 28  # of all prompts together: as tuples, they are some gigabytes
+LARGEST_VOCABULARY = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ class Arrival:
             whole(f"{name}: a prompt token", token)
         object.__setattr__(self, "prompt_token_ids", tuple(ids))
         whole(f"{name}: max_tokens", self.max_tokens, 1)
-        if not isinstance(self.priority, int) or isinstance(self.priority, bool):
-            raise ValueError(f"{name}: priority is {self.priority!r:.60}; give an integer")
+        integer(f"{name}: priority", self.priority)
         if self.group is not None and not isinstance(self.group, str):
             raise ValueError(f"{name}: group is {self.group!r:.60}; give a text, or nothing")
 
@@ -60,13 +62,18 @@ class Arrival:
 class Workload:
     """Arrivals in the order of their times, each with an id of its own.
 
-    Raises ValueError for none, for a time before the one above it, and for an id used twice.
+    Raises ValueError for none, for a time before the one above it, for an id used twice, and for
+    what is no Arrival.
     """
 
     arrivals: tuple[Arrival, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrivals", tuple(self.arrivals))
+        given = self.arrivals
+        made = tuple(given) if isinstance(given, Iterable) else (given,)
+        if not all(isinstance(arrival, Arrival) for arrival in made):
+            raise ValueError(f"the workload's arrivals are {shown(given)}; give Arrival objects")
+        object.__setattr__(self, "arrivals", made)
         if not self.arrivals:
             raise ValueError("the workload has no arrivals; give at least one")
         for before, after in itertools.pairwise(self.arrivals):
@@ -187,26 +194,57 @@ def generate(
     prompt_tokens: length of a request's own part of the prompt, which stands behind the prefix
     where it shares one. output_tokens: its max_tokens. vocab_size: token ids are below it.
     priorities: each request takes one of them, all equally likely.
-    Times are rounded to a millionth. Raises ValueError for a value outside its range.
+    Times are rounded to a millionth.
+
+    Raises ValueError for a value outside its range, and, before a token is drawn, for more than
+    a million requests or 2^28 prompt tokens together.
     """
-    whole("num_requests", num_requests, 1)
-    whole("vocab_size", vocab_size, 1)
-    if not priorities:
-        raise ValueError("priorities is empty; give (0,) where all are alike")
+    whole("num_requests", num_requests, 1, MOST_REQUESTS)
+    _check_drawing(arrivals, vocab_size, shared, priorities, seed)
     lengths = as_lengths("prompt_tokens", prompt_tokens)
     outputs = as_lengths("output_tokens", output_tokens)
     own, new, ranks, sharing = (
         stream(seed, name) for name in ("prompt lengths", "output lengths", "priorities", "sharing")
     )
+    sizes = [lengths.draw(own) for _ in range(num_requests)]
+    check_total(sum(sizes) + (shared.tokens * (shared.groups + num_requests) if shared else 0))
     prefixes = _prefixes(shared, vocab_size, seed)
     made = []
-    for i, time in enumerate(itertools.islice(arrivals.times(stream(seed, "times")), num_requests)):
+    times = arrivals.times(stream(seed, "times"))
+    for i, (size, time) in enumerate(zip(sizes, times, strict=False)):
         group = _group(shared, sharing)
-        tokens = token_ids(lengths.draw(own), vocab_size, stream(seed, f"prompt {i}"))
+        tokens = token_ids(size, vocab_size, stream(seed, f"prompt {i}"))
         prompt = (prefixes[group] if group else ()) + tokens
         rank = priorities[int(ranks() * len(priorities))]
         made.append(Arrival(f"r{i + 1}", round(time, 6), prompt, outputs.draw(new), rank, group))
     return Workload(tuple(made))
+
+
+def check_total(tokens: int) -> None:
+    """Raises ValueError where the prompts of a workload are more than a machine holds."""
+    if tokens > MOST_TOKENS:
+        raise ValueError(
+            f"the prompts have up to {tokens:,} tokens together, and a workload holds "
+            f"{MOST_TOKENS:,}; give fewer requests, or shorter prompts"
+        )
+
+
+def _check_drawing(
+    arrivals: object, vocab_size: object, shared: object, priorities: object, seed: object
+) -> None:
+    """Raises ValueError for what `generate` cannot draw from."""
+    whole("vocab_size", vocab_size, 1, LARGEST_VOCABULARY)
+    if not callable(getattr(arrivals, "times", None)) or isinstance(arrivals, type):
+        raise ValueError(
+            f"arrivals is {shown(arrivals)}; give AtOnce(), Regular, Poisson, Gamma or OnOff"
+        )
+    if not isinstance(shared, SharedPrefix | None):
+        raise ValueError(f"shared is {shown(shared)}; give a SharedPrefix, or None for none")
+    if not isinstance(priorities, tuple | list | range):
+        raise ValueError(f"priorities is {shown(priorities)}; give integers in parentheses")
+    if not priorities:
+        raise ValueError("priorities is empty; give (0,) where all are alike")
+    integer("seed", seed)
 
 
 def _prefixes(shared: SharedPrefix | None, vocab_size: int, seed: int) -> dict[str, tuple]:

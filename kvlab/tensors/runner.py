@@ -1,5 +1,6 @@
 """Carries out a SchedulerOutput: move and copy blocks, one pass of the model, select outputs."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -31,10 +32,15 @@ class ModelRunner:
     watch_layers: of these layers, keep the attention weights of each request's last query in
     `watched` ({request_id: {layer: [num_query_heads, length]}}), for views. None costs nothing.
     kept_logits: slot -> logits [V] of a block's last position; the scheduler says which and when.
+    logits_at: when this step's logits were there, on `clock`; None where it selects no output.
     """
 
     def __init__(
-        self, model: Decoder, cache: PagedCache, host_tier: HostTier | None = None
+        self,
+        model: Decoder,
+        cache: PagedCache,
+        host_tier: HostTier | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.model, self.cache, self.host_tier = model, cache, host_tier
         self.attention = PagedAttention(cache, model.dtype)
@@ -42,6 +48,7 @@ class ModelRunner:
         self.watch_layers: frozenset[int] = frozenset()
         self.watched: dict[str, dict[int, Tensor]] = {}
         self.kept_logits: dict[int, Tensor] = {}
+        self.clock, self.logits_at = clock, None
 
     @property
     def kept_logits_nbytes(self) -> int:
@@ -50,6 +57,7 @@ class ModelRunner:
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
         """One step. Returns the selected token of every request in the rows' samplers."""
+        self.logits_at = None
         if self.host_tier is not None:
             self.host_tier.start(output.blocks_to_store, output.blocks_to_load)
         elif output.blocks_to_load or output.blocks_to_store:
@@ -98,6 +106,9 @@ class ModelRunner:
         """One draw a request from its row of logits [requests, V]."""
         if not requests:
             return {}
+        if logits.is_cuda:  # the scores exist, not only their order; selecting waits for them too
+            torch.cuda.current_stream(logits.device).synchronize()
+        self.logits_at = self.clock()
         if self.on_logits is not None:
             self.on_logits({r.request_id: x for r, x in zip(requests, logits, strict=True)})
         return {

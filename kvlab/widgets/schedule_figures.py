@@ -80,9 +80,13 @@ class Figures:
 
 
 def _longest(values: Sequence[int | None], labels: Sequence[str]) -> tuple[int, str] | None:
-    """The largest and the first that has it."""
+    """The largest and who has it: the first, "and others" where it is not alone."""
     known = [(value, name) for value, name in zip(values, labels, strict=True) if value is not None]
-    return max(known, key=lambda pair: pair[0], default=None)
+    if not known:
+        return None
+    most = max(value for value, _ in known)
+    first, *others = [name for value, name in known if value == most]
+    return most, f"{first} and others" if others else first
 
 
 def _whose(longest: tuple[int, str] | None) -> str:

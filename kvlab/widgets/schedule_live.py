@@ -27,7 +27,7 @@ POOLS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 MADE_UP_VOCABULARY = 512
 FIRST = {
     "arrivals": "two seats: A, B, C", "policy": "static", "compare": "continuous",
-    "admission": "current", "order": "fcfs", "seats": 2, "budget": 8, "chunk": 64, "pool": 16,
+    "admission": "current", "order": "fcfs", "seats": 2, "budget": 12, "chunk": 64, "pool": 16,
 }  # fmt: skip
 PRESETS = {
     "an empty seat, and C waits": FIRST,
@@ -110,14 +110,14 @@ def _notes(llm: LLM | None, runs: Sequence[Mapping], compare: str) -> list[str]:
     if llm is None:
         told = ["Real scheduler and blocks, no model: all tokens are made up."]
     else:
-        told = [f"Computed by {llm.name!r}, prompts are random ids."]
-    told.append("Counts are steps: one with more positions takes longer.")
+        told = [f"Run by the model {llm.name!r} on random prompts."]
+    told.append("Delays are in steps; not all last equally long.")
     if any(run["policy"] == "continuous" for run in runs):
-        told.append("Continuous: whole prompts.")
+        told.append("Continuous ignores the chunk knob.")
     if runs[0]["order"] == "priority":
-        told.append("Priority: the chat, short requests.")
+        told.append("The chat and the short requests are the urgent ones.")
     if compare == runs[0]["policy"]:
-        told.append(f"It is {compare} already.")
+        told.append(f"The policy is {compare} already, so there is one run.")
     return told
 
 

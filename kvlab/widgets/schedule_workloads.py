@@ -12,12 +12,12 @@ from kvlab.core.workload import Arrival, Workload, stream, token_ids
 Draw = Callable[[str, int], tuple[int, ...]]  # a name and a count give so many token ids
 
 
-def _two_slots(draw: Draw) -> list[Arrival]:
-    """The chapter's example: A stops early, B goes on, C comes when both decode."""
+def _two_seats(draw: Draw) -> list[Arrival]:
+    """Section 21.3's example: all come at once; A gives two outputs, B four, C three."""
     return [
         Arrival("A", 0, draw("A", 3), 2),
-        Arrival("B", 0, draw("B", 3), 5),
-        Arrival("C", 1, draw("C", 3), 3),
+        Arrival("B", 0, draw("B", 3), 4),
+        Arrival("C", 0, draw("C", 3), 3),
     ]
 
 
@@ -56,7 +56,7 @@ def _shared_prefix(draw: Draw) -> list[Arrival]:
 
 
 WORKLOADS: dict[str, Callable[[Draw], list[Arrival]]] = {
-    "two seats: A, B, C": _two_slots,
+    "two seats: A, B, C": _two_seats,
     "12 tokens beside two": _twelve,
     "long prompts, a chat": _long_prompts,
     "burst of 20": _burst,

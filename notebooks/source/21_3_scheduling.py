@@ -55,12 +55,14 @@ if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
 
 import inspect
+import io
 import statistics
 import time
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import torch
+from IPython.display import Image, display
 
 from kvlab import (
     LLM,
@@ -106,40 +108,29 @@ def exactly(count, **more):
     return SamplingParams(max_tokens=count, ignore_eos=True, **more)
 
 
+GREY = "#7a7a7a"  # legible on a light page and on a dark one
+coloured = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+plt.rcParams.update(dict.fromkeys(coloured, GREY))
+
+
+def shown_as_image(figure, alt):
+    """The figure without a ground of its own, so that it stands on the page's, light or dark."""
+    png = io.BytesIO()
+    figure.savefig(png, transparent=True)
+    plt.close(figure)
+    display(Image(png.getvalue(), alt=alt))
+
+
 # %% [markdown]
 # ## One request: the loop
 #
 # Before many requests, one. The next cell serves it and notes each call of the model, each row of logits and each
-# selection where it happens. It then draws one arrow for each pair of stages that followed each other, with how often
-# they did. No arrow is put in by hand.
+# selection where it happens. The cell after it draws one arrow for each pair of stages that followed each other, with
+# how often they did. No arrow is put in by hand.
 
 # %% tags=["claim-21.3-h"]
 stages = follow(make(), tiny.prompt("Ada likes soup.", "What does Ada like?"), SamplingParams())
 counted = arrows(stages)
-
-places = {
-    "prefill": (0, 0),
-    "logits": (2, 0),
-    "selection": (4.4, 0),
-    "end": (6.8, 0),
-    "decode": (3.2, -1.6),
-}
-figure, axes = plt.subplots(figsize=(8.5, 2.6), dpi=80)
-for (source, target), times in counted.items():
-    (x, y), (u, v) = places[source], places[target]
-    returns = source == "selection" and target == "decode"
-    colour = "#d55e00" if returns else "#333333"
-    axes.annotate("", (u, v), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.6,
-                  "shrinkA": 30, "shrinkB": 30})  # fmt: skip
-    side = 0.45 if returns else -0.45 if v != y else 0
-    axes.text(
-        (x + u) / 2 + side, (y + v) / 2 + 0.12 * (side == 0), f"{times}×", ha="center", color=colour
-    )
-for name, place in places.items():
-    box = {"boxstyle": "round,pad=0.5", "facecolor": "#e8f1f8", "edgecolor": "#0072b2"}
-    axes.text(*place, name, ha="center", va="center", bbox=box, color="black")
-axes.set(xlim=(-0.8, 7.4), ylim=(-2.0, 0.6))
-axes.axis("off")
 
 selected = [s.token_ids[0] for s in stages if s.name == "selection"]
 reads = [s.token_ids for s in stages if s.name in ("prefill", "decode")]
@@ -152,6 +143,34 @@ print(f"... and so on: {len(selected)} selections, {len(reads)} calls of the mod
 assert [s.name for s in stages[:5]] == ["prefill", "logits", "selection", "decode", "logits"]
 assert counted["selection", "decode"] == len(selected) - 1 == len(reads) - 1 > 2
 assert [ids for ids in reads[1:]] == [(token,) for token in selected[:-1]]  # what comes back
+
+# %%
+places = {
+    "prefill": (0, 0),
+    "logits": (2, 0),
+    "selection": (4.4, 0),
+    "end": (6.8, 0),
+    "decode": (3.2, -1.6),
+}
+figure, axes = plt.subplots(figsize=(8.5, 2.6), dpi=110)
+for (source, target), times in counted.items():
+    (x, y), (u, v) = places[source], places[target]
+    returns = source == "selection" and target == "decode"
+    colour = "#d55e00" if returns else GREY
+    axes.annotate("", (u, v), (x, y), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.6,
+                  "shrinkA": 30, "shrinkB": 30})  # fmt: skip
+    side = 0.45 if returns else -0.45 if v != y else 0
+    axes.text(
+        (x + u) / 2 + side, (y + v) / 2 + 0.12 * (side == 0), f"{times}×", ha="center", color=colour
+    )
+for name, place in places.items():
+    box = {"boxstyle": "round,pad=0.5", "facecolor": "#e8f1f8", "edgecolor": "#0072b2"}
+    axes.text(*place, name, ha="center", va="center", bbox=box, color="black")
+axes.set(xlim=(-0.8, 7.4), ylim=(-2.0, 0.6))
+axes.axis("off")
+shown_as_image(
+    figure, "the loop: from selection back to decode, as often as there is another output"
+)
 
 # %% [markdown]
 # The orange arrow goes back: what was selected is what the next call of the model reads. It is drawn once for each
@@ -192,6 +211,10 @@ reasons = [answer.outputs[0].finish_reason for answer in together]
 assert reasons[:3] == ["stop", "length", "stop"]
 assert alone["sampled, seed 5"].token_ids != alone["sampled, seed 6"].token_ids
 
+# %% [markdown]
+# Two more requests in the same engine, stopped after five steps, to look at what it keeps of each:
+
+# %%
 one, two = (
     llm.engine.add_request(encode(prompt), exactly(9), request_id=name)[0]
     for name, prompt in (("question", SOUP), ("story", STORY))
@@ -199,11 +222,11 @@ one, two = (
 for _ in range(5):
     llm.engine.step()
 manager = llm.engine.scheduler.manager
-print("\ntwo more, after five steps:  tokens so far   processed   block table")
+print("after five steps   tokens so far   processed   block table")
 for request in (one, two):
     table = manager.block_table(request.request_id)
     done = request.num_computed_tokens
-    print(f"  {request.request_id:<26} {request.num_tokens:>13} {done:>11}   {table}")
+    print(f"{request.request_id:<16} {request.num_tokens:>15} {done:>11}   {table}")
 assert not set(manager.block_table(one.request_id)) & set(manager.block_table(two.request_id))
 llm.engine.run()
 
@@ -219,13 +242,13 @@ llm.engine.run()
 # - **static batching**: the group A, B stays as it is until both have ended; then comes the next group;
 # - **continuous batching**: membership is looked at between any two steps.
 #
-# Write your prediction in place of `None`, before you scroll on: the next cell shows the answer. Nothing breaks if
+# Write your prediction in place of `None`, before you scroll on: the cells after it show the answer. Nothing breaks if
 # you leave it.
 
 # %%
-predict("21.3-p2", None)
+predict("21.3-p1", None)
 
-# %% tags=["claim-21.3-d"]
+# %%
 C_ASKS = exactly(3, temperature=2.0, seed=7)
 
 
@@ -259,6 +282,7 @@ def steps_of(trace):
     return found
 
 
+# %% tags=["claim-21.3-d"]
 between = []
 (alone_c,) = make().generate(STORY, C_ASKS)
 for policy in ("static", "continuous"):
@@ -273,7 +297,7 @@ for policy in ("static", "continuous"):
     assert tuple(c.output_token_ids) == alone_c.outputs[0].token_ids
     assert c.num_cached_tokens == 0 and rows[taken_part["C"][0]][0][1] == 0  # from position 0
 assert between == [2, 0] and reused
-reveal("21.3-p2", between)
+reveal("21.3-p1", between)
 
 # %% [markdown]
 # Each group of letters is a step and who was in it: `A+B` is one step with both. Under static batching B goes on
@@ -365,7 +389,7 @@ print(inspect.getsource(Scheduler._schedule_waiting))
 # Ten requests with three seats. Their arrivals are drawn at random from a seed, independent of each other (a
 # **Poisson** process), and so are their lengths; the two runs below have exactly the same ones.
 
-# %% tags=["claim-21.3-b"]
+# %%
 work = generate(10, arrivals=Poisson(0.5), prompt_tokens=Uniform(3, 10), output_tokens=Uniform(2, 14),
                 vocab_size=config.vocab_size, seed=4)  # fmt: skip
 
@@ -378,6 +402,7 @@ def logged(work, **settings):
     return log, played
 
 
+# %% tags=["claim-21.3-b"]
 static, continuous = (logged(work, policy=p, max_num_seqs=3) for p in ("static", "continuous"))
 logs = {"static": static[0], "continuous": continuous[0]}
 print("         arrives              waits for its first step   ends after      (both in steps)")
@@ -398,6 +423,7 @@ for name, log in logs.items():
 assert empty["static"] > 10 and empty["continuous"] == 0
 assert waits["static"] > 1.5 * waits["continuous"]
 
+# %%
 lives = [
     (name, r.selected_steps[0], r.selected_steps[-1]) for name, r in logs["static"].requests.items()
 ]
@@ -440,9 +466,9 @@ schedule_timeline(static[0], continuous[0])
 # others decode. Predict before you scroll on.
 
 # %%
-predict("21.3-p1", None)
+predict("21.3-p2", None)
 
-# %% tags=["claim-21.3-e"]
+# %%
 TWELVE = encode("Ada likes soup. The key is red. Mia is sad. Tom plays chess.")[:12]
 
 
@@ -469,6 +495,7 @@ def least_times(logs):
     return [min(z - a for a, z in pairs) for pairs in zip(*map(pairwise, ends), strict=True)]
 
 
+# %% tags=["claim-21.3-e"]
 runs = {
     "continuous": beside_two(TWELVE, policy="continuous"),
     "alternating, chunks of 4": beside_two(TWELVE, policy="alternating", prefill_chunk=4),
@@ -485,7 +512,7 @@ assert orders["continuous"] == ["P12"] and orders["mixed, chunks of 4"] == ["D+P
 assert orders["alternating, chunks of 4"] == ["P4", "D", "P4", "D", "P4"] and gaps == [2, 2, 1]
 first = runs["alternating, chunks of 4"].requests["C"]
 assert [s.start for s in first.spans if s.kind == "prefill"] == [0, 4, 8]
-reveal("21.3-p1", orders["alternating, chunks of 4"])
+reveal("21.3-p2", orders["alternating, chunks of 4"])
 
 # %% [markdown]
 # The last chunk gives C's first output itself: only its last position has logits that anybody needs. Under `mixed`,
@@ -521,7 +548,7 @@ print(f"three chunks of 4 together: {chunks:.2f} ms; the whole prompt at once: {
 # chunks of several sizes, and once more as if each chunk of 8 were a prompt of its own.
 
 
-# %% tags=["claim-21.3-f"]
+# %%
 def prefilled(token_ids, **settings):
     """Computes a prompt. Returns its K/V [2, layers, heads, positions, d], logits, steps, output."""
     llm, caught = make(**settings), {}
@@ -537,6 +564,7 @@ def prefilled(token_ids, **settings):
     return kept
 
 
+# %% tags=["claim-21.3-f"]
 ids = encode(tiny.prompt("Ada likes soup. The key is red.", "What colour is the key?", rules=""))
 kv, logits, _, output = prefilled(ids)
 print(f"a prompt of {len(ids)} tokens   steps   same K/V       same logits   same first output")
@@ -583,7 +611,7 @@ for size in SIZES:
         if "D" in w:  # A has its next output
             gaps_of_a.append(0.0)
     tradeoff[size] = words[:-1], sum(times[:-1]), max(gaps_of_a)
-figure, axes = plt.subplots(figsize=(7, 2.8), dpi=80)
+figure, axes = plt.subplots(figsize=(7, 2.8), dpi=110)
 for index, (label, colour, mark) in enumerate(
     (("TTFT of C", "#0072b2", "o-"), ("longest gap of A", "#d55e00", "s--")), 1
 ):
@@ -598,6 +626,7 @@ axes.set(xlabel="positions in a chunk", ylabel="milliseconds, here", ylim=(0, No
 axes.spines[["top", "right"]].set_visible(False)
 axes.legend(frameon=False)
 figure.tight_layout()
+shown_as_image(figure, "larger chunks: the TTFT of C falls, the longest gap of A grows")
 print("chunk   TTFT of C   longest gap of A")
 for size, (_, ttft, gap) in tradeoff.items():
     print(f"{size:>5} {ttft:>8.1f} ms {gap:>15.1f} ms")
@@ -623,28 +652,20 @@ assert firsts == sorted(firsts, reverse=True) and waits_between == sorted(waits_
 # One prompt is one interruption. What if prompts keep coming, each of them long? Predict before you scroll on.
 
 # %%
-predict("21.3-p5", None)
+predict("21.3-p3", None)
 
 # %% [markdown]
-# For `mixed` there is a bound, and it can be derived. Let $B$ be the budget of a step in positions and $n$ the number
-# of requests that decode.
-#
-# 1. In every step decodes come first, and each takes one position. If $n < B$, all of them are served in every step:
-#    the longest gap is **1**, and at least one position is left for prompts.
-# 2. If $n \ge B$, those who have waited longest go first. $k = \lceil n/B \rceil$ steps serve everybody once.
-# 3. But then nothing is left for prompts, and they would starve. So after $g - 1$ such steps ($g$ is
-#    `max_prefill_gap`, here 8) one step serves prompts first. While $k$ steps of decodes go by, that happens at most
-#    $\lceil k/(g-1) \rceil$ times. With $n = 100$ and $B = 16$: $k = 7$, and $\lceil 7/7 \rceil = 1$ more makes 8.
-#
-# $$\text{longest gap} \le \begin{cases} 1 & n < B \\ k + \lceil k/(g-1) \rceil & n \ge B \end{cases}
-# \qquad k = \lceil n/B \rceil$$
-#
-# The length of the prompts does not occur in it. In the package this is `longest_decode_gap`. The next cell holds it
-# against the real scheduler under a stream of long prompts, one more in every step. (`Serving` is a bench for such
-# counting: the scheduler, the blocks and the engine's loop are the real ones, and only the model is left out.)
+# The next cell lets the real scheduler answer, under a stream of long prompts, one more in every step. (`Serving` is a
+# bench for such counting: the scheduler, the blocks and the engine's loop are the real ones, and only the model is left
+# out.)
 
 # %%
 BUDGET = 16
+
+
+def bench(kind=Serving, **settings):
+    limits = {"max_num_batched_tokens": BUDGET, "max_num_seqs": 400, **settings}
+    return kind(20_000, 4, **limits)
 
 
 def longest_gap(serving, prompt_tokens, decoding=1, prompts=12):
@@ -661,31 +682,54 @@ def longest_gap(serving, prompt_tokens, decoding=1, prompts=12):
     return max(serving.longest_gap(name) for name in names)
 
 
-def bench(kind=Serving, **settings):
-    limits = {"max_num_batched_tokens": BUDGET, "max_num_seqs": 400, **settings}
-    return kind(20_000, 4, **limits)
+# %%
+beside = {length: longest_gap(bench(), length) for length in (10, 100, 1000)}
+print("mixed, budget 16, twelve prompts arrive:")
+for length, gap in beside.items():
+    print(f"  prompts of {length:>5,} tokens: longest gap of A {gap}")
+unguarded = {"policy": "continuous", "max_num_batched_tokens": 1000, "max_decode_gap": 10**6}
+without = {count: longest_gap(bench(**unguarded), 1000, prompts=count) for count in (1, 4, 12)}
+print("whole prompts first and no guard, prompts of 1,000 tokens:")
+for count, gap in without.items():
+    print(f"  {count:>2} of them arrive: longest gap of A {gap}")
+assert list(without.values()) == sorted(set(without.values()))
+reveal("21.3-p3", beside[1000] > beside[10])
 
+# %% [markdown]
+# Under `mixed` the gap stays where it is whatever the prompts are; a long prompt pays with its own TTFT instead. The
+# lower half is the opposite: whole prompts go first and nothing limits that, so the gap grows with what arrives. In
+# *Break it* below it grows with the length of a single prompt.
+#
+# ### The bound
+#
+# For `mixed` the bound can be derived. Let $B$ be the budget of a step in positions and $n$ the number of requests
+# that decode.
+#
+# 1. In every step decodes come first, and each takes one position. If $n < B$, all of them are served in every step:
+#    the longest gap is **1**, and at least one position is left for prompts.
+# 2. If $n \ge B$, those who have waited longest go first. $k = \lceil n/B \rceil$ steps serve everybody once.
+# 3. But then nothing is left for prompts, and they would starve. So after $g - 1$ such steps ($g$ is
+#    `max_prefill_gap`, here 8) one step serves prompts first. While $k$ steps of decodes go by, that happens at most
+#    $\lceil k/(g-1) \rceil$ times. With $n = 100$ and $B = 16$: $k = 7$, and $\lceil 7/7 \rceil = 1$ more makes 8.
+#
+# $$\text{longest gap} \le \begin{cases} 1 & n < B \\ k + \lceil k/(g-1) \rceil & n \ge B \end{cases}
+# \qquad k = \lceil n/B \rceil$$
+#
+# The length of the prompts does not occur in it. In the package this is `longest_decode_gap`. The next cell holds it
+# against the scheduler:
 
+# %%
 print("mixed, budget 16          bound   longest gap beside prompts of 10, 100 and 1,000 tokens")
 for decoding in (1, 15, 16, 40, 100):
     bound = longest_decode_gap(SchedulerConfig(max_num_batched_tokens=BUDGET), decoding)
     found = [longest_gap(bench(), length, decoding) for length in (10, 100, 1000)]
     print(f"{decoding:>3} decoding {bound:>18}   {found}")
     assert max(found) <= bound
-    if decoding == 1:
-        of_ten, _, of_thousand = found
-unguarded = {"policy": "continuous", "max_num_batched_tokens": 1000, "max_decode_gap": 10**6}
-without = [longest_gap(bench(**unguarded), 1000, prompts=count) for count in (1, 4, 12)]
-print(f"prompts first and no guard, 1, 4 and 12 prompts arriving: {without}")
-assert without[0] < without[1] < without[2]
-reveal("21.3-p5", of_thousand > of_ten)
 
 # %% [markdown]
-# The gap stays at its bound whatever the prompts are; a long prompt pays with its own TTFT instead. The last line is
-# the opposite: whole prompts go first and nothing limits that, so the gap grows with what arrives. In *Break it*
-# below it grows with the length of a single prompt. Of the other policies `alternating` has the bound $2k$: every
-# second step is one of decodes. `static` and `continuous` have `max_decode_gap` times $k$: after
-# `max_decode_gap` - 1 steps of prompts in a row one of decodes must come.
+# Of the other policies `alternating` has the bound $2k$: every second step is one of decodes. `static` and
+# `continuous` have `max_decode_gap` times $k$: after `max_decode_gap` - 1 steps of prompts in a row one of decodes
+# must come.
 #
 # ## How large should the group be?
 #
@@ -719,7 +763,7 @@ for seats in (1, 4, 16):
 # there is room for the next part of their prompt; then all of them grow. Two predictions, before you scroll on:
 
 # %%
-predict({"21.3-p4": None, "21.3-p3": None})
+predict({"21.3-p4": None, "21.3-p5": None})
 
 # %% [markdown]
 # A **preemption** is a running request that has its blocks taken away for another one. The upper half of the next
@@ -782,8 +826,8 @@ assert all(r.steps_in("preempted") == 0 for r in holds.requests.values())
 schedule_timeline(grows, holds, titles=["admission current", "admission reserved"])
 
 # %% [markdown]
-# Four cases of a full pool, one after the other: a request that loses its blocks; two that begin together and do not
-# fit together; one that can never fit; and one that fits, and grows out of the pool all alone.
+# Four cases of a full pool. First: A has a prompt of 100 tokens and the whole pool. Somebody more urgent comes, and A
+# loses its blocks.
 
 # %%
 llm = make(num_blocks=34, order="priority")
@@ -799,33 +843,41 @@ given = 29 + sum(step < again.first for step in record.selected_steps)
 (undisturbed,) = make().generate([LONG[:100]], exactly(34))
 same = tuple(a.output_token_ids) == undisturbed.outputs[0].token_ids
 print(
-    f"1. A lost its blocks after {given} outputs on a prompt of 100; computed again: {again.tokens} positions;"
+    f"A had given {given} outputs when it lost its blocks; computed again: {again.tokens} positions"
 )
-print(f"   its 34 outputs are those of an undisturbed run: {same}")
+print(f"its 34 outputs are those of an undisturbed run: {same}")
 assert a.num_preemptions == 1 and given == 30 and same
+reveal("21.3-p5", again.tokens)
 
+# %% [markdown]
+# Second: A and B begin together, and do not fit together.
+
+# %%
 serving = Serving(num_blocks=2047, block_size=1, max_num_batched_tokens=256, prefill_chunk=128)
 with ScheduleLog(serving.engine.scheduler) as pair:
     serving.ask("A", 1600, outputs=3)
     serving.ask("B", 1200, outputs=3)
     serving.run()
 lost = [name for name, record in pair.requests.items() if record.steps_in("preempted")]
-print(
-    f"2. in the first step: {sorted(serving.steps[0])}; lost its blocks: {lost}; ended: {sorted(serving.ended)}"
-)
+print(f"in the first step: {', '.join(sorted(serving.steps[0]))}; lost its blocks: {', '.join(lost)}; "
+      f"ended: {', '.join(sorted(serving.ended))}")  # fmt: skip
 assert serving.ended == {"A": "length", "B": "length"} and lost == ["B"]
+reveal("21.3-p4", {"A": "d", "B": "c"}[lost[0]])
 
+# %% [markdown]
+# Third, a request that can never fit; and fourth, one that fits, and grows out of the pool all alone.
+
+# %%
 small = make(num_blocks=8)
 try:
     small.generate([[5] * 40], exactly(4))
 except ValueError as error:
-    print("3. refused when it comes:", error)
+    print("refused when it comes:", error)
 else:
     raise AssertionError("a prompt larger than the pool was accepted")
 ((grown,),) = (answer.outputs for answer in small.generate([[5] * 30], exactly(20)))
-print(f"4. {len(grown.token_ids)} of 20 outputs, then {grown.finish_reason!r}: {grown.stop_reason}")
+print(f"{len(grown.token_ids)} of 20 outputs, then {grown.finish_reason!r}: {grown.stop_reason}")
 assert grown.finish_reason == "capacity" and len(grown.token_ids) == 3
-reveal({"21.3-p4": {"A": "d", "B": "c"}[lost[0]], "21.3-p3": again.tokens})
 
 # %% [markdown]
 # ### Who is next in the queue
@@ -905,6 +957,10 @@ print(f"stored {stats.blocks_stored} blocks, {stats.bytes_stored:,} bytes; loade
 assert overwritten and torch.equal(before, after) and same and new_table[: len(table)] != table
 assert stats.bytes_stored == stats.bytes_loaded == len(table) * block
 
+# %% [markdown]
+# A tier may have too little room, here one block. Then it refuses, and A is computed again:
+
+# %%
 full = make(num_blocks=16, cpu_blocks=1)  # a tier with too little room: A is computed again
 (a,) = full.engine.add_request(encode(STORY), exactly(20), request_id="A")
 for _ in range(6):
@@ -913,13 +969,14 @@ full.suspend("A")
 full.resume("A")
 full.engine.run()
 same = tuple(a.output_token_ids) == undisturbed.outputs[0].token_ids
-print(f"a tier of one block: {full.offload_stats.refused} request refused by it, computed again; "
-      f"outputs unchanged: {same}")  # fmt: skip
+print(f"requests refused by the tier: {full.offload_stats.refused}; outputs unchanged: {same}")
 assert full.offload_stats.refused == 1 and same
 
-print(
-    "\nblocks of a request that keeps running, on the host between steps (40 positions, 6 outputs)"
-)
+# %% [markdown]
+# And what if the blocks of a request that keeps *running* lie on the host between its steps? Here with a prompt of 40
+# positions and 6 outputs:
+
+# %%
 active = make(num_blocks=32)
 active.engine.runner = moved = ActiveOffload(active.runner)
 (out,) = active.generate([LONG[:40]], exactly(6))
@@ -1046,11 +1103,11 @@ schedule_timeline(*runs_of.values(), titles=list(runs_of))
 # scheduler, the queue and the blocks are the real ones, and the clock moves on by what a **cost model** says a step
 # takes:
 #
-# $$\text{step} = c_0 + c_1 \cdot \text{rows} + c_2 \cdot \text{positions} + c_3 \cdot \text{(query, key) pairs}
-# + c_4 \cdot \text{keys} + c_5 \cdot \text{bytes moved}$$
+#     seconds of a step = per_step + per_row * rows + per_token * positions
+#                         + per_pair * pairs + per_key * keys + per_byte * bytes moved
 #
 # Rows are the requests in the step, positions what it computes of all of them; a pair is one query that meets one
-# key; keys are those that the step reads. Everything made so is labelled as **simulated**. The costs $c_0$ to $c_5$
+# key; keys are those that the step reads. Everything made so is labelled as **simulated**. The six costs, `per_step` to `per_byte`,
 # are fitted to a run that was measured here, and the first thing to print is how far the simulation of that very run
 # (*calibrated*) is from the measurement. The second line is a workload that the fit has not seen (*held out*): other
 # lengths, and in bursts.
@@ -1067,9 +1124,7 @@ _ = half_at_work(measured, loads["calibrated"])  # the first run also warms up
 comparison = compare(measured, loads, half_at_work(measured, loads["calibrated"]))
 cost = comparison.calibration.cost
 terms = {name: 1e6 * value for name, value in cost.to_dict().items() if name.startswith("per_")}
-print(
-    "fitted, microseconds:", ", ".join(f"{v:.3g} {n.replace('_', ' ')}" for n, v in terms.items())
-)
+print("fitted, in microseconds:", ", ".join(f"{name} {value:.3g}" for name, value in terms.items()))
 print("SIMULATED against measured, median error of a request's")
 for name in loads:
     e = comparison.errors(name)
@@ -1077,6 +1132,11 @@ for name in loads:
         f"  {name:<11} end-to-end time {e['e2el']:.0%}, TTFT {e['ttft']:.0%}, time between outputs {e['tpot']:.0%}"
     )
 
+# %% [markdown]
+# A cost of 0 says that the fit could not tell this term from the others in the run it was given, not that the work is
+# free. A figure of a simulation is as good as its error, and as its workload. Two hundred requests under two policies:
+
+# %% tags=["nbval-ignore-output"]
 crowd = generate(200, arrivals=Poisson(1.0), prompt_tokens=Uniform(100, 800), output_tokens=Uniform(20, 80),
                  vocab_size=config.vocab_size, seed=8)  # fmt: skip
 
@@ -1094,7 +1154,7 @@ WHOLE, CHUNKED = {"policy": "continuous"}, {"policy": "mixed", "max_num_batched_
 apart = simulate(1e-6, **CHUNKED).duration / len(crowd) / 0.6  # so that it is busy 60% of the time
 simulated = {}
 print(
-    f"\nSIMULATED: {len(crowd)} requests, prompts of 100 to 800 tokens   TTFT, median   longest gap"
+    f"SIMULATED: {len(crowd)} requests, prompts of 100 to 800 tokens   TTFT, median   longest gap"
 )
 for name, settings in (("continuous, whole prompts", WHOLE), ("mixed, budget 128", CHUNKED)):
     run = simulated[name] = simulate(apart, **settings)
@@ -1103,9 +1163,8 @@ for name, settings in (("continuous, whole prompts", WHOLE), ("mixed, budget 128
     print(f"  {name:<56} {ttft:>8.0f} ms {worst:>10.1f} ms")
 
 # %% [markdown]
-# A cost of 0 says that the fit could not tell this term from the others in the run it was given, not that the work is
-# free. A figure of a simulation is as good as its error, and as its workload: two TTFTs that differ by less than the
-# error of the TTFT above say nothing. What we take from it is only what does not hang on the fitted costs:
+# Two TTFTs that differ by less than the error of the TTFT above say nothing. What we take from the simulation is only
+# what does not hang on the fitted costs:
 
 # %%
 most = {}
@@ -1114,7 +1173,7 @@ for name, run in simulated.items():
     print(f"{name:<26} simulated: {run.simulated}, {len(run.requests)} requests, {count:,} outputs")
     assert run.simulated and all(r.simulated and r.finish_reason == "length" for r in run.requests)
     most[name] = max(step.work.tokens for step in run.steps)
-    print(f"{'':<26} most positions in one step, which a decode may have to wait for: {most[name]}")
+    print(f"{'':<26} a step of more than 128 positions, for all to wait for: {most[name] > 128}")
 by_whole, by_chunks = most.values()
 assert by_chunks == 128 < by_whole
 
@@ -1187,25 +1246,28 @@ assert serving.running == ["A", "B"] and idle == 2 and serving.ended == {}
 #
 # | here | vLLM (V1) | SGLang | TensorRT-LLM | transformers, continuous batching |
 # |---|---|---|---|---|
-# | `max_num_batched_tokens` | same name | `--max-prefill-tokens` for prompts | `max_num_tokens` | `max_batch_tokens` |
+# | `max_num_batched_tokens` | same name | `--max-prefill-tokens` for prompts (16384) | `max_num_tokens` | `max_batch_tokens` |
 # | `max_num_seqs` | same name | `--max-running-requests` | `max_batch_size` | `max_requests_per_batch` |
 # | `prefill_chunk` | `long_prefill_token_threshold`, and what the budget leaves | `--chunked-prefill-size` | `context_chunking_policy` | what the budget leaves |
 # | `policy="mixed"` | decodes first, then chunks, one step (`enable_chunked_prefill`) | | | scheduler `fifo` (decodes first) |
 # | prompts first | | | | scheduler `prefill_first` |
-# | `order` | `policy`: `fcfs`, `priority` | `--schedule-policy`: `fcfs`, `lpm` and others; `--enable-priority-scheduling` | `waiting_queue_policy` | order of arrival |
-# | `admission="current"` | yes, with preemption | between the two: `--schedule-conservativeness` | `MAX_UTILIZATION` | yes |
+# | `order` | `policy`: `fcfs`, `priority` | `--schedule-policy`: `fcfs`, `lpm` and others | `waiting_queue_policy` | order of arrival |
+# | `admission="current"` | yes, with preemption | between the two: `--schedule-conservativeness` (1.0) | `MAX_UTILIZATION` | yes |
 # | `admission="reserved"` | | | `GUARANTEED_NO_EVICT` (default) | |
 # | `policy="static"` | | | `STATIC_BATCH` (legacy) | |
 # | `watermark` | | | | `safety_margin` |
 # | preemption | by recompute | "retract" | pause, under `MAX_UTILIZATION` | "soft reset", or `cpu_offload_space` |
 #
-# **lpm** is longest prefix match: first whom the prefix cache helps most ([section 21.4](21_4_prefix.ipynb)).
+# **lpm** is longest prefix match: first whom the prefix cache helps most ([section 21.4](21_4_prefix.ipynb)). SGLang
+# has priorities as well, behind `--enable-priority-scheduling`; a lower number is the more urgent one, as here, with
+# `--schedule-low-priority-values-first`. Figures in brackets are defaults, and what stands in an empty field was not
+# looked up.
+#
 # Sources. vLLM: `vllm.config.scheduler` of the documentation of 0.13.0, "Optimization and Tuning" of 0.17.1. SGLang:
 # `docs/advanced_features/server_arguments.md` of sgl-project/sglang at commit 004813e, "Hyperparameter Tuning" of the
 # same documentation. TensorRT-LLM: `SchedulerConfig` of the documentation of 1.4.0rc4, "Useful Runtime Options" of
 # its performance guide. transformers 5.24.0: `ContinuousBatchingConfig`,
-# `generation/continuous_batching/scheduler.py` and `offloading_manager.py`. What stands in an empty field was not
-# looked up.
+# `generation/continuous_batching/scheduler.py` and `offloading_manager.py`.
 #
 # ## Summary
 #
@@ -1240,7 +1302,7 @@ assert serving.running == ["A", "B"] and idle == 2 and serving.ended == {}
 # scheduler when you ask.
 
 # %%
-check({"21.3-1": None, "21.3-2": None, "21.3-3": None, "21.3-7": None})
+check({"21.3-1": None, "21.3-2": None, "21.3-3": None})
 
 
 # %%
@@ -1255,7 +1317,7 @@ def schedule_waiting(waiting, budget, seats, free, block_size, chunked):
 check("21.3-4", schedule_waiting)
 
 # %% [markdown]
-# The last three drive `Serving`, the bench from above:
+# The others drive `Serving`, the bench from above:
 
 # %%
 s = Serving(num_blocks=1000, block_size=4, policy="mixed", max_num_batched_tokens=8)
@@ -1291,6 +1353,9 @@ def fair(Serving):
 
 
 check("21.3-6", fair)
+
+# %%
+check("21.3-7", None)
 
 
 # %%

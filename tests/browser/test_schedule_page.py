@@ -1,4 +1,4 @@
-"""The schedule timeline on a plain page, its knobs in JupyterLab: keys, drag, zoom, policies."""
+"""The schedule timeline on a plain page: where it opens, keys, drag, zoom, both themes."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 sys.path.append(str(Path(__file__).parents[1] / "widgets"))
 sys.path.append(str(Path(__file__).parents[1] / "engine"))
 
-from lab_server import Lab, Watch
+from lab_server import Watch
 from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 from policy_cases import ask, engine_with
@@ -18,18 +18,6 @@ from schedule_cases import HOSTILE, hundred, preempted, twelve_beside_two, two_s
 
 from kvlab.core.schedule_log import ScheduleLog
 from kvlab.widgets import schedule_html, schedule_payload
-
-CELLS = [
-    """
-from kvlab import LLM
-from kvlab.widgets import schedule_knobs
-
-knobs = schedule_knobs(LLM("tiny"))
-_ = knobs.add_class("t-knobs")
-""",
-    "knobs",
-    "'knobs' + ' done'",
-]
 
 
 @pytest.fixture
@@ -105,6 +93,8 @@ def test_every_cell_is_what_the_log_says(opened, scheme: str) -> None:
 def test_keys_walk_through_the_steps_and_the_line_tells_the_story(opened) -> None:
     page = opened(schedule_payload(two_slots("static"), two_slots("continuous")))
     view = page.locator(".kv[data-stop]")
+    expect(view).to_have_attribute("data-stop", "3")  # where C waits and the runs differ
+    page.keyboard.press("Home")
     expect(said(page)).to_contain_text("static, before step 1: 3 requests will share 2 seats")
     expect(page.locator(".kvs-cursor")).to_be_hidden()
     for _ in range(3):
@@ -131,6 +121,35 @@ def test_keys_walk_through_the_steps_and_the_line_tells_the_story(opened) -> Non
     page.keyboard.press(" ")
     page.keyboard.press("p")
     expect(view).to_have_class("kv kv-large")
+
+
+def test_it_opens_where_somebody_is_delayed_and_else_at_the_first_step(opened) -> None:
+    page = opened(schedule_payload(twelve_beside_two(policy="alternating", prefill_chunk=4)))
+    expect(page.locator(".kv-count")).to_have_text("step 2 of 12")  # A and B miss it
+    page = opened(schedule_payload(preempted()))
+    expect(page.locator(".kvs-cursor")).to_be_visible()
+    expect(said(page)).to_contain_text("loses its blocks and waits again")
+    engine = engine_with()
+    with ScheduleLog(engine.scheduler) as log:
+        ask(engine, range(3), 2, "A")
+        engine.run()
+    expect(opened(schedule_payload(log)).locator(".kv-count")).to_have_text("step 1 of 2")
+
+
+def test_strips_say_their_scale_and_nothing_lies_over_the_legend(opened) -> None:
+    page = opened(schedule_payload(two_slots("static"), two_slots("continuous")))
+    names = [".kvs-count:first-child", "[data-run=static] ~ .kvs-line .kvs-count:first-child"]
+    expect(page.locator(names[0])).to_have_text(["queue, 0–1", "free, 0–16"] * 2)
+    assert page.locator(names[1]).evaluate_all(
+        "all => all.every((e) => e.scrollWidth <= e.clientWidth)"
+    )
+    show(page, 7)
+    for key in page.locator(".kvs-key").all():
+        box = key.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        assert key.evaluate(
+            "(key, [x, y]) => key.contains(document.elementFromPoint(x, y))", [x, y]
+        )
 
 
 def test_one_cursor_stands_over_the_same_step_of_both_runs(opened) -> None:
@@ -296,99 +315,3 @@ def test_without_scripts_the_tables_are_there(browser, tmp_path: Path) -> None:
     expect(page.get_by_role("cell", name="w4 P3 D2")).to_be_visible()
     expect(page.get_by_role("listitem")).to_have_count(8)
     context.close()
-
-
-# ---- the knobs in JupyterLab
-
-
-@pytest.fixture(scope="module")
-def page(watch: Watch, lab: Lab) -> Page:
-    watch.page.set_viewport_size({"width": 1280, "height": 720})
-    lab.write("knobs.ipynb", CELLS)
-    lab.open(watch.page, "knobs.ipynb")
-    lab.run_all(watch.page)
-    expect(watch.page.get_by_text("'knobs done'", exact=True)).to_be_visible(timeout=60_000)
-    return watch.page
-
-
-@pytest.fixture
-def editor(page: Page) -> Locator:
-    editor = page.locator(".t-knobs .kv[data-view=editor]")
-    editor.evaluate("element => element.scrollIntoView()")
-    return editor
-
-
-def control(editor: Locator, name: str) -> Locator:
-    return editor.locator(f"[data-control={name}] :is(select, input)")
-
-
-def figures(editor: Locator) -> Locator:
-    return editor.locator(".kve-lines .kve-text")
-
-
-def test_knobs_by_keyboard_and_mouse(watch: Watch, page: Page, editor: Locator) -> None:
-    expect(figures(editor).first).to_contain_text("8 steps · longest wait 4 (C)")
-    seats = control(editor, "seats")
-    seats.press("ArrowRight")  # three seats: nobody waits under "continuous" any more
-    expect(editor.locator("[data-control=seats] output")).to_have_text("3")
-    expect(figures(editor).nth(1)).to_contain_text("longest wait 0")
-    control(editor, "compare").select_option("mixed")
-    expect(editor.locator(".kvs-title b")).to_have_text(["static", "mixed"])
-    box = control(editor, "seats").bounding_box()
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] / 2, middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 2, middle, steps=6)
-    page.mouse.up()
-    expect(editor.locator("[data-control=seats] output")).to_have_text("1")
-    expect(editor.locator("[data-count=waiting]").first).to_be_visible()
-    expect(figures(editor).first).to_contain_text("longest wait 6 (C)")
-    assert watch.wrong == []
-
-
-def test_a_lesson_sets_all_knobs_and_its_steps_are_scrubbed(
-    watch: Watch, page: Page, editor: Locator
-) -> None:
-    control(editor, "presets").select_option("P12, or P4 D P4 D P4")
-    expect(editor.locator(".kvs-title b")).to_have_text(["continuous", "alternating"])
-    view = editor.locator(".kv[data-view=schedule]")
-    view.focus()
-    sent = len(watch.sent)
-    page.keyboard.press("Home")
-    for _ in range(4):
-        page.keyboard.press("ArrowRight")
-    expect(said(page).last).to_contain_text("alternating, step 4: P4 of C (positions 4 to 7)")
-    assert len(watch.sent) == sent  # scrubbing asks the kernel nothing
-    assert watch.wrong == []
-
-
-def test_an_error_stands_in_the_widget_and_the_last_picture_stays(
-    watch: Watch, editor: Locator
-) -> None:
-    control(editor, "presets").select_option("chat and long prompts")
-    expect(figures(editor).first).to_contain_text("longest gap 5 (chat)")
-    control(editor, "budget").press("ArrowLeft")
-    error = editor.locator(".kve-error")
-    expect(error).to_contain_text("the prompt has 24 tokens and a step computes at most 16")
-    expect(error).to_contain_text("raise max_num_batched_tokens")
-    expect(figures(editor).first).to_contain_text("longest gap 5 (chat)")
-    control(editor, "budget").press("ArrowRight")
-    expect(error).to_have_count(0)
-    assert watch.wrong == []
-
-
-def test_every_lesson_fits_the_screen_in_both_sizes(watch: Watch, editor: Locator) -> None:
-    heights = {}
-    names = control(editor, "presets").locator("option").all_text_contents()[1:]
-    for name in names:
-        control(editor, "presets").select_option(name)
-        expect(editor.locator(".kv-hint").first).to_have_text("Up to date.")
-        heights[name] = editor.bounding_box()["height"]
-    control(editor, "presets").select_option(names[0])
-    editor.locator(".kv-head [data-do=presenter]").first.click()
-    expect(editor).to_have_class(re.compile("kv-large"))
-    heights["large"] = editor.bounding_box()["height"]
-    expect(editor.locator("[data-run=static] text[data-step='1']").first).to_have_text("P3")
-    editor.locator(".kv-head [data-do=presenter]").first.click()
-    assert len(heights) == 6 and max(heights.values()) <= 600, heights
-    assert watch.wrong == []

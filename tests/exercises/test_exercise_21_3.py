@@ -81,8 +81,8 @@ def new_kernel():
 def test_p1_the_order_of_steps(new_kernel, chunk, order):
     found = twelve_beside_two(chunk).order("C")
     assert found == order
-    predict("21.3-p1", "P4 D P4 D P4")
-    assert reveal("21.3-p1", found).is_right == (chunk == 4)
+    predict("21.3-p2", "P4 D P4 D P4")
+    assert reveal("21.3-p2", found).is_right == (chunk == 4)
 
 
 def test_p2_two_slots():
@@ -149,13 +149,13 @@ def test_p5_the_gap_beside_long_prompts():
     ],
 )
 def test_an_order_may_be_written_in_many_ways(new_kernel, answer):
-    assert predict("21.3-p1", answer).facts == (("you say", "P4 D P4 D P4"),)
-    assert reveal("21.3-p1", "P4 D P4 D P4").is_right
+    assert predict("21.3-p2", answer).facts == (("you say", "P4 D P4 D P4"),)
+    assert reveal("21.3-p2", "P4 D P4 D P4").is_right
 
 
 def test_one_step_may_do_both(new_kernel):
-    assert predict("21.3-p1", "P4+D D+P4 P4+D").facts == (("you say", "D+P4 D+P4 D+P4"),)
-    assert "mixed policy" in repr(reveal("21.3-p1", "P4 D P4 D P4"))
+    assert predict("21.3-p2", "P4+D D+P4 P4+D").facts == (("you say", "D+P4 D+P4 D+P4"),)
+    assert "mixed policy" in repr(reveal("21.3-p2", "P4 D P4 D P4"))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_one_step_may_do_both(new_kernel):
     ],
 )
 def test_what_is_no_order_is_named(new_kernel, answer, said):
-    shown = predict("21.3-p1", answer)
+    shown = predict("21.3-p2", answer)
     assert shown.state == "unreadable" and said in shown.lines[0]
 
 

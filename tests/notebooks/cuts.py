@@ -372,7 +372,7 @@ CUTS = (
     Cut(
         "what is preempted is computed again, whether or not there is a tier",
         "core/offload_queues.py",
-        'if self.config.preempt_by != "offload" or not self.offload.offload(request):',
+        "if not wanted or not self.offload.offload(request):",
         "if True:",
         ("21.3-k",),
     ),

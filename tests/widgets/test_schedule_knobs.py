@@ -57,13 +57,13 @@ def longest_gap(preset: str, name: str, **changes: object) -> int:
 
 def test_it_opens_on_the_chapter_s_two_seats(knobs: LiveEditor) -> None:
     assert figures(knobs) == {
-        "static": "8 steps · longest wait 4 (C) · longest gap 1 (A) · mean TTFT 2.3 · "
-        "0 preemptions",
-        "continuous": "6 steps · longest wait 1 (C) · longest gap 2 (B) · mean TTFT 1.3 · "
+        "static": "7 steps · longest wait 4 (C) · longest gap 1 (A and others) · "
+        "mean TTFT 2.3 · 0 preemptions",
+        "continuous": "5 steps · longest wait 2 (C) · longest gap 2 (B) · mean TTFT 1.7 · "
         "0 preemptions",
     }
-    assert ways(knobs.result) == {"A": "P3 D", "B": "P3 D4", "C": "w4 P3 D2"}
-    assert ways(knobs.result, 1) == {"A": "P3 D", "B": "P3 D i D3", "C": "w P3 D2"}
+    assert ways(knobs.result) == {"A": "P3 D", "B": "P3 D3", "C": "w4 P3 D2"}
+    assert ways(knobs.result, 1) == {"A": "P3 D", "B": "P3 D i D2", "C": "w2 P3 D2"}
 
 
 def test_twelve_tokens_whole_or_in_chunks() -> None:
@@ -117,7 +117,7 @@ def test_a_model_computes_the_same_order_of_steps(llm: LLM) -> None:
         with_model = knobs_result(llm, 4, **PRESETS[name])
         without = knobs_result(None, 4, **PRESETS[name])
         assert with_model["view"] == without["view"]
-        assert "Computed by 'tiny'" in with_model["lines"][-1][1]
+        assert "Run by the model 'tiny' on random prompts." in with_model["lines"][-1][1]
         assert "no model" in without["lines"][-1][1]
     assert (llm.cache.key_cache == before).all()  # its own cache is left alone
     assert not llm.engine.requests
@@ -164,7 +164,7 @@ def test_a_prompt_that_never_fits_stands_in_the_widget_with_its_remedy(knobs: Li
     knobs.set(arrivals="long prompts, a chat", policy="continuous")
     assert knobs.result["error"] == (
         "ValueError: continuous: request 'long 1': the prompt has 24 tokens and a step computes "
-        "at most 8; use another policy than 'continuous' or raise max_num_batched_tokens"
+        "at most 12; use another policy than 'continuous' or raise max_num_batched_tokens"
     )
     assert knobs.result["view"] == before and knobs.inputs["policy"] == "static"
     with pytest.raises(ValueError, match="raise max_num_batched_tokens"):

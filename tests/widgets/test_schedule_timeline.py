@@ -49,7 +49,8 @@ def test_static_batching_keeps_c_waiting_beside_an_empty_seat() -> None:
     assert delays(log) == {"A": [0, 1, 1, 2], "B": [0, 1, 1, 5], "C": [4, 5, 1, 7]}
     assert schedule_steps(log) == ["P3+P3", "D", "D", "D", "D", "P3", "D", "D"]
     assert run_of(log)["summary"] == (
-        "8 steps · longest wait 4 (C) · longest gap 1 (A) · mean TTFT 2.3 · 0 preemptions"
+        "8 steps · longest wait 4 (C) · longest gap 1 (A and others) · mean TTFT 2.3 · "
+        "0 preemptions"
     )
     assert run_of(log)["said"] == [
         "P3 of A and P3 of B (first outputs); nobody waits; 14 free blocks.",

@@ -19,7 +19,7 @@ const CELLS_CSS = `
 .kvs-h{fill:none;stroke:rgb(0 0 0/.42);stroke-width:1.2}.kvs-h[data-k=w]{stroke:color-mix(in srgb,var(--ink) 24%,var(--paper))}.kvs-h[data-k=s]{stroke:var(--soft)}.kvs-h[data-k=x]{stroke:rgb(0 0 0/.26)}
 .kvs-t.kvs-c.kvs-c{fill:var(--t);text-anchor:middle;dominant-baseline:central;font-weight:600;paint-order:stroke;stroke:var(--f);stroke-width:3px;stroke-dasharray:none;stroke-linejoin:round}
 .kvs-t[data-k=w],.kvs-t[data-k=i]{font-weight:400}
-.kvs-out{fill:#fff}
+.kvs-out{fill:#fff;stroke:#0072b2;stroke-width:1}
 .kvs-q{fill:color-mix(in srgb,#d55e00 34%,var(--paper));stroke:#d55e00;stroke-width:1.5}
 .kvs-f{fill:color-mix(in srgb,#009e73 26%,var(--paper));stroke:#009e73;stroke-width:1.5}
 `;
@@ -88,6 +88,11 @@ function scheduleLabel([letter, , , tokens], width, length, em) {
   return [[whole, em], [whole, 0.8 * em], [letter, em], [letter, 0.7 * em]].find(fits);
 }
 
+/** A first output: the upper right corner of its box is white. */
+function scheduleFirst(right, top, side, data = {}) {
+  return scheduleSvg("path", { class: "kvs-out", ...data, d: `M${right.toFixed(1)} ${top.toFixed(1)}v${side.toFixed(1)}l${(-side).toFixed(1)} ${(-side).toFixed(1)}z` });
+}
+
 /** Rows of a run: x maps the axis to pixels, `view` is what of the axis is seen. */
 function scheduleRows(run, { x, width, rowHeight, em, view, cell }) {
   const rows = run.requests.length, height = rows * rowHeight;
@@ -110,10 +115,7 @@ function scheduleRows(run, { x, width, rowHeight, em, view, cell }) {
         if (letter in SCHEDULE_HATCH && h >= 5) add(`h${letter}`, scheduleHatch(SCHEDULE_HATCH[letter], left, y, inner, h));
         const seen = [Math.max(left, 0), Math.min(left + inner, width)];
         const gives = letters && letter === "P" && request.first === step && inner > em * 0.7;
-        if (gives) {
-          marks.push(scheduleSvg("rect", { class: "kvs-out", "data-row": row, x: left + inner - em * 0.32, y: y + h * 0.18, width: em * 0.18, height: h * 0.64 }));
-          seen[1] -= em * 0.4;
-        }
+        if (gives) marks.push(scheduleFirst(left + inner, y, Math.min(em * 0.42, h / 2, inner / 2), { "data-row": row }));
         const label = letters && scheduleLabel(span, seen[1] - seen[0], length, em);
         if (label) {
           const [text, size] = label, place = { x: (seen[0] + seen[1]) / 2, y: y + h / 2, "font-size": Math.min(size, rowHeight * 0.8) };

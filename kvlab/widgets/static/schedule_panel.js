@@ -7,7 +7,7 @@ const SCHEDULE_CSS = `
 .kvs-scale{position:relative;height:1.45em}.kvs-scale span{position:absolute;top:0;transform:translateX(-50%)}
 .kvs-four{display:grid;grid-template-columns:repeat(4,1fr);padding:0 1.1em 0 .5em;text-align:right}
 .kvs-title{display:flex;gap:.9em;align-items:baseline;height:1.55em;white-space:nowrap;overflow:hidden}
-.kvs-title b{font-weight:650}.kvs-sum{color:var(--soft);overflow:hidden;text-overflow:ellipsis;min-width:0}
+.kvs-title>*{position:relative;z-index:4;background:var(--paper)}.kvs-title b{font-weight:650}.kvs-sum{color:var(--soft);overflow:hidden;text-overflow:ellipsis;min-width:0}
 .kvs-legend{display:flex;gap:.2em .9em;margin-left:auto;white-space:nowrap;overflow:hidden;font-size:.9em;color:var(--soft)}
 .kvs-key{display:inline-flex;gap:.35em;align-items:center}.kvs-key svg{flex:none;width:1.4em;height:1.17em}
 .kvs-scroll{overflow:hidden auto;scrollbar-width:thin;border-block:1px solid var(--line)}
@@ -64,9 +64,9 @@ function schedulePanel(run, { payload, legend, most }) {
     const svg = scheduleRows(run, { ...size, rowHeight });
     const plot = h("div", { class: "kvs-plot" }, svg);
     scroll.replaceChildren(h("div", { class: "kvs-line" }, scheduleNames(run, rowHeight, named), plot, scheduleDelays(run, payload, rowHeight, named)));
-    for (const [key, name, kind] of [["waiting", "queue", "kvs-q"], ["free", "free blocks", "kvs-f"]]) {
+    for (const [key, name, kind] of [["waiting", "queue", "kvs-q"], ["free", "free", "kvs-f"]]) {
       const chart = scheduleChart(run, run[key], most[key], kind, { ...size, height: size.band });
-      lines[key].replaceChildren(h("span", { class: "kvs-count" }, name), h("div", { class: "kvs-plot" }, chart), told[key]);
+      lines[key].replaceChildren(scheduleLabelOf(name, most[key]), h("div", { class: "kvs-plot" }, chart), told[key]);
     }
   }
   function show(step) {
@@ -83,6 +83,12 @@ function schedulePanel(run, { payload, legend, most }) {
     if (top < scroll.scrollTop || top + rowHeight > scroll.scrollTop + box) scroll.scrollTop = Math.max(top - rowHeight, 0);
   }
   return { element, draw, show };
+}
+
+/** A strip's name and its scale: from nothing to the most, at full height. */
+function scheduleLabelOf(name, top) {
+  const about = `${name === "free" ? "free blocks" : "requests in the queue"}; full height: ${thousands(top)}`;
+  return h("span", { class: "kvs-count", title: about }, top ? `${name}, 0–${thousands(top)}` : `${name}, 0`);
 }
 
 function scheduleNames(run, rowHeight, named) {

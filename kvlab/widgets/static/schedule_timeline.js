@@ -36,12 +36,29 @@ function scheduleTickKind(runs, steps) {
   return does("P") ? "P" : does("D") ? "O" : "S";
 }
 
+/** Where the view opens: where somebody has lost its blocks or is delayed, at best where the runs differ; else at the first step. */
+function scheduleTelling(runs, places) {
+  const within = (letters, step) => ([letter, first, count]) => letters.includes(letter) && first <= step && step < first + count;
+  const some = (letters) => ([, steps]) => runs.some(({ requests }, r) => requests.some(({ spans }) => spans.some(within(letters, steps[r]))));
+  const said = (run, step) => run.said[run.index.get(step)] ?? step;
+  const differ = ([, steps]) => runs.some((run, r) => said(run, steps[r]) !== said(runs[0], steps[0]));
+  const lost = some("xO!"), delayed = some("wi");
+  const tells = [(place) => lost(place) && differ(place), (place) => delayed(place) && differ(place), lost, delayed];
+  return tells.map((fits) => places.findIndex(fits)).find((i) => i > 0) ?? 1;
+}
+
+/** An editor asks for the reader's stop; where there was no reader at one, the view chooses. */
+function scheduleStart(runs, places, { at, before }) {
+  const asked = at?.(places), nested = before !== undefined;
+  return asked === undefined || (nested && before?.stop !== asked) ? scheduleTelling(runs, places) : asked;
+}
+
 /** A small box as it is drawn, and what it means. */
 function scheduleKey(letter, name, gives = false) {
   const svg = scheduleSvg("svg", { viewBox: "0 0 18 15", "aria-hidden": "true" });
   svg.append(scheduleSvg("path", { class: "kvs-c", "data-k": letter, d: "M1 1h16v13h-16z" }));
   if (letter in SCHEDULE_HATCH) svg.append(scheduleSvg("path", { class: "kvs-h", "data-k": letter, d: scheduleHatch(SCHEDULE_HATCH[letter], 1, 1, 16, 13) }));
-  if (gives) svg.append(scheduleSvg("rect", { class: "kvs-out", x: 12, y: 3, width: 3, height: 9 }));
+  if (gives) svg.append(scheduleFirst(17, 1, 8));
   else svg.append(scheduleSvg("text", { class: "kvs-t kvs-c", "data-k": letter, x: 9, y: 8, "font-size": 11 }, letter));
   return h("span", { class: "kvs-key", title: name }, svg, name);
 }
@@ -151,7 +168,7 @@ function scheduleTimeline(element, payload, options, again) {
     else place();
   }
   const zoomBy = (by) => { if (camera.set(camera.zoom + by, here())) redraw(); };
-  const player = createPlayer(frame, { stops, draw, ticks: SCHEDULE_NOTE, at: options.at?.(stops) ?? 0, onChange: options.onChange });
+  const player = createPlayer(frame, { stops, draw, ticks: SCHEDULE_NOTE, at: scheduleStart(runs, places, options), onChange: options.onChange });
   zooms = scheduleButtons(frame.root, payload, camera, { again, zoomBy });
   scheduleGhost(frame, runs, alone);
   scheduleDrag(body, (pixels) => {
