@@ -8,6 +8,7 @@ from kvlab.exercises.calls import Outcome, agrees, agrees_in_half, alike, attemp
 from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.isolation import standard_settings
 from kvlab.exercises.kinds import Function, Numbers
+from kvlab.exercises.matches import Matches
 from kvlab.exercises.reading import Unreadable, guarded, is_open, plain, same
 
 ROUNDED = 1e-2  # a wrong value is recognised when it is given rounded, too
@@ -57,11 +58,11 @@ def _check_value(exercise: Exercise, value: object) -> Box:
 
 def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
     """What can be said of a wrong value without telling the right one."""
-    if isinstance(exercise.kind, Numbers):
+    if isinstance(exercise.kind, Numbers | Matches):
         good = [i for i, (w, v) in enumerate(zip(wanted, value, strict=True), 1) if same(w, v)]
         if not good:
             return f"None of the entries is right yet. {exercise.pattern(value)}".rstrip()
-        named = " and ".join(f"entry {i}" for i in good)
+        named = " and ".join(map(exercise.kind.entry, good))
         return f"Right so far: {named}. The others are not."
     if isinstance(wanted, bool | str):
         return "It is another."

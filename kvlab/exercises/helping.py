@@ -34,7 +34,7 @@ def solution(exercise_id: str) -> Box:
     found = check(exercise_id, worked if is_function else worked())
     facts = [("check says", "right" if found.is_right else repr(found))]
     if not is_function:
-        facts.insert(0, ("answer", exercise.kind.show(worked())))
+        facts.insert(0, ("answer", exercise.kind.show(exercise.kind.read(worked()))))
     return Box("solution", exercise_id, (), tuple(facts), inspect.getsource(worked).rstrip())
 
 

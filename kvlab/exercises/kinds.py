@@ -127,6 +127,10 @@ class Numbers:
                 raise Unreadable(f"Entry {place} of your list is empty; give {self.asked}.")
         return [_read_number(item, f"{self.asked}; entry {i}") for i, item in enumerate(value, 1)]
 
+    def entry(self, place: int) -> str:
+        """What the entry at `place`, counted from 1, is called."""
+        return f"entry {place}"
+
     def show(self, value: list[int | float]) -> str:
         return f"{', then '.join(_with_unit(item, '') for item in value)} {self.unit}".rstrip()
 

@@ -22,9 +22,10 @@ class Unreadable(Exception):
 
 
 def is_open(answer: object) -> bool:
-    """Whether nothing has been answered: None, an ellipsis, or a list of nothing else."""
-    if type(answer) in (list, tuple) and answer:
-        return all(item is None or item is ... for item in answer)
+    """Whether nothing has been answered: None, an ellipsis, or a list or dict of nothing else."""
+    if type(answer) in (list, tuple, dict) and answer:
+        items = answer.values() if type(answer) is dict else answer
+        return all(item is None or item is ... for item in items)
     return answer is None or answer is ...
 
 

@@ -19,10 +19,17 @@ PARTS = {
         *("schedule_cells.js", "schedule_panel.js", "schedule_timeline.js"),
         *("playground_pad.js", "editor.js"),
     ),
+    "latency_report": ("player.js", "latency_plot.js", "latency_report.js"),
+    "phase_timer": (
+        *("player.js", "phases_plot.js", "phases.js"),
+        *("editor.js", "phase_timer.js"),
+    ),
+    "phases": ("player.js", "phases_plot.js", "phases.js"),
     "schedule": (
         *("player.js", "schedule_cells.js"),
         *("schedule_panel.js", "schedule_timeline.js"),
     ),
+    "ttft_parts": ("player.js", "ttft_parts.js"),
 }
 
 

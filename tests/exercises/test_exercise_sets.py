@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import exercise_cases
+import exercise_cases_21_2
 import exercise_cases_21_3
 import exercise_cases_21_4
 import exercise_cases_21_5
@@ -13,18 +14,24 @@ from kvlab.exercises import Exercise, Prediction, check, hint, ids, sections, so
 from kvlab.exercises.function_kinds import InPlace
 from kvlab.exercises.kinds import Function
 from kvlab.exercises.registry import load
-from kvlab.exercises.solutions import s21_1, s21_3, s21_4, s21_5, s21_6
+from kvlab.exercises.solutions import s21_1, s21_2, s21_3, s21_4, s21_5, s21_6
 from kvlab.tensors import attention, kv_cache
 
-SETS = (exercise_cases, exercise_cases_21_4, exercise_cases_21_5, exercise_cases_21_3)
+SETS = (
+    exercise_cases,
+    exercise_cases_21_4,
+    exercise_cases_21_5,
+    exercise_cases_21_3,
+    exercise_cases_21_2,
+)
 RIGHT = {name: answers for module in SETS for name, answers in module.RIGHT.items()}
 WRONG = {name: answers for module in SETS for name, answers in module.WRONG.items()}
-SECTIONS = ("21.1", "21.6", "21.4", "21.5", "21.3")
+SECTIONS = ("21.1", "21.6", "21.4", "21.5", "21.3", "21.2")
 ALL = {name: item for section in SECTIONS for name, item in load(section).items()}
 EXERCISES = [item for item in ALL.values() if isinstance(item, Exercise)]
 PREDICTIONS = [item for item in ALL.values() if isinstance(item, Prediction)]
 SOLUTIONS = s21_1.SOLUTIONS | s21_6.SOLUTIONS | s21_4.SOLUTIONS | s21_5.SOLUTIONS
-SOLUTIONS |= s21_3.SOLUTIONS
+SOLUTIONS |= s21_3.SOLUTIONS | s21_2.SOLUTIONS
 VALUES = [e for e in EXERCISES if not isinstance(e.kind, Function)]
 FUNCTIONS = [e for e in EXERCISES if isinstance(e.kind, Function)]
 
@@ -138,6 +145,13 @@ INSIGHTS = {
     "21.3-6": "three|small",
     "21.3-7": "this moment|way back",
     "21.3-8": "outputs|whole",
+    "21.2-1": "no output|three gaps",
+    "21.2-2": "[Ff]ewer|carry",
+    "21.2-3": "n - 1|over requests",
+    "21.2-4": "longest|keep nothing",
+    "21.2-5": "once a step|layers",
+    "21.2-6": "starts|intervals",
+    "21.2-7": "longer|middle",
 }
 
 
@@ -301,11 +315,17 @@ ACTUAL = {
     "21.5-p3": 0,
     "21.5-p4": {2, 5},
     "21.5-p5": 1,
-    "21.3-p1": "P4 D P4 D P4",
-    "21.3-p2": [2, 0],
-    "21.3-p3": 130,
+    "21.3-p1": [2, 0],
+    "21.3-p2": "P4 D P4 D P4",
+    "21.3-p3": False,
     "21.3-p4": "c",
-    "21.3-p5": False,
+    "21.3-p5": 130,
+    "21.2-p1": 20,
+    "21.2-p2": "undefined",
+    "21.2-p3": 20,
+    "21.2-p4": "prompt",
+    "21.2-p5": "less than 4",
+    "21.2-p6": "no",
 }
 
 
@@ -318,6 +338,7 @@ def test_the_mistakes_of_a_prediction_are_readable_and_differ_from_the_run(exerc
 
 def test_no_set_stores_what_a_run_gives():
     import kvlab.exercises.section_21_1 as one
+    import kvlab.exercises.section_21_2 as two
     import kvlab.exercises.section_21_3 as three
     import kvlab.exercises.section_21_4 as four
     import kvlab.exercises.section_21_5 as five
@@ -326,6 +347,7 @@ def test_no_set_stores_what_a_run_gives():
     results = (
         (one, ("288", "384", "0.75", "805")),
         (six, ("1536", "1,536", "2048")),
+        (two, ("420, 90, 22.5", "22.5", "[50, 23", "10.048", "4883", "[600, 950", "4, 6, 5")),
         (three, ("5, 3, 1, 4, 6, 12", "17, 121, 19", "[1, 8, 21]")),
         (four, ("48, 64, 48", "0, 0, 32, 0, 0, 32", "5, 2, 1, 0, 4, 3")),
         (five, ("[2, 4, 2]", "3, 15, 31")),

@@ -13,8 +13,10 @@ sys.path.append(str(Path(__file__).parents[1] / "engine"))
 
 from policy_cases import ask, engine_with
 from schedule_cases import HOSTILE, TWO_SLOTS, hundred, preempted, twelve_beside_two, two_slots
+from tiered_runner import make_tiered
 
-from kvlab.core.schedule_log import Schedule, ScheduleLog
+from kvlab.core.schedule_log import ScheduleLog
+from kvlab.core.schedule_spans import Schedule
 from kvlab.playing import play
 from kvlab.widgets import (
     ScheduleTimeline,
@@ -120,6 +122,87 @@ def test_an_abort_and_an_unfinished_request() -> None:
     assert requests["A"]["ended"] == "abort" and "A ends (aborted)" in run_of(log)["said"][1]
     assert requests["B"]["ended"] is None and requests["B"]["delays"] == [0, 1, 1, None]
     assert "not ended" in schedule_html(schedule_payload(log))
+
+
+def test_who_is_aborted_in_the_queue_waits_first_and_ends_then() -> None:
+    engine = engine_with(max_num_seqs=1)
+    with ScheduleLog(engine.scheduler) as log:
+        ask(engine, range(3), 3, "A")
+        ask(engine, range(10, 12), 3, "B")
+        engine.step()
+        engine.abort("B")
+        engine.run()
+    assert run_of(log)["said"][:2] == [
+        "P3 of A (new, positions 0 to 2, first output); B arrives and waits, then B ends "
+        "(aborted); 63 free blocks.",
+        "decode of A; nobody waits; 63 free blocks.",
+    ]
+
+
+def test_who_ends_in_the_queue_for_want_of_blocks_does_not_wait() -> None:
+    engine = engine_with(num_blocks=3, block_size=2, caching=False)
+    with ScheduleLog(engine.scheduler) as log:
+        ask(engine, range(6), 4, "A")
+        engine.step()
+        engine.suspend("A")
+        engine.step()
+        engine.resume("A")
+        engine.run()  # seven positions need four blocks
+    assert run_of(log)["said"][1:] == [
+        "nothing is computed; A is put aside; nobody waits; 3 free blocks.",
+        "nothing is computed; A ends (no block is left); nobody waits; 3 free blocks.",
+    ]
+    assert run_of(log)["waiting"] == [[0, 3]]
+
+
+@pytest.mark.parametrize("act", ["suspend", "fail"])
+def test_blocks_that_are_gone_already_are_not_lost_again(act: str) -> None:
+    engine = make_tiered(5, 8, 2, prefix_caching=False, max_num_seqs=2)
+    with ScheduleLog(engine.scheduler) as log:
+        ask(engine, range(4), 4, "A")
+        engine.step()
+        if act == "fail":
+            engine.runner.fail_next = True
+            with pytest.raises(RuntimeError, match="model pass failed"):
+                engine.step()
+        engine.suspend("A")
+        for name in "BC":
+            ask(engine, range(10, 13), 2, name)
+        engine.step()
+        engine.resume("A")
+        engine.run()
+    assert any(span.kind in ("offloaded", "preempted") for span in log.requests["A"].spans)
+    run = run_of(log)
+    assert "0 preemptions" in run["summary"]
+    assert not any("loses its blocks" in sentence for sentence in run["said"])
+
+
+def test_an_idle_request_that_is_put_aside_was_idle_in_the_step_before() -> None:
+    engine = make_tiered(8, 8, 2, prefix_caching=False, policy="alternating", max_num_seqs=2)
+    with ScheduleLog(engine.scheduler) as log:
+        ask(engine, [1, 2], 4, "A")
+        engine.step()
+        ask(engine, [3, 4, 5], 4, "B")
+        engine.step()
+        engine.suspend("A")
+        engine.step()
+    assert run_of(log)["said"][1:] == [
+        "P3 of B (new, positions 0 to 2, first output); A misses this step; nobody waits; "
+        "5 free blocks.",
+        "decode of B; A is put aside; nobody waits; 6 free blocks.",
+    ]
+
+
+def test_a_log_that_begins_midway_says_nothing_of_the_step_before() -> None:
+    engine = engine_with(caching=False, max_num_batched_tokens=4)
+    ask(engine, range(8), 2, "A")
+    engine.step()
+    engine.suspend("A")
+    with ScheduleLog(engine.scheduler) as log:
+        engine.resume("A")
+        engine.step()
+    assert run_of(log)["said"] == ["P4 of A (new, positions 0 to 3); nobody waits; 63 free blocks."]
+    assert run_of(log)["summary"].startswith("1 step · ")
 
 
 def test_counts_below_are_the_pool_s_and_the_queue_s() -> None:

@@ -1,0 +1,241 @@
+// Plots of the view "prefill against decode": logarithmic boxes, the roof, curves over a size (section 21.2).
+// Lines are drawn in a box of 100 by 100; texts and dots are elements above it, so that they keep their shape.
+
+const PHASES_CSS = `
+.kvp{--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
+.kvp-side{display:grid;grid-template-rows:auto minmax(0,1fr);min-height:0}
+.kvp-curves{display:grid;grid-template:minmax(0,1fr) minmax(0,1.14fr)/repeat(2,minmax(0,1fr));min-height:0}
+.kvp-caption{display:flex;flex-wrap:nowrap;gap:0 1.1em;font-size:.92em;color:var(--soft);white-space:nowrap;overflow:hidden;line-height:1.5}
+.kvp-caption b{color:var(--ink);font-weight:600}.kvp-caption svg{width:2.1em;height:.7em;margin-right:.35em;overflow:visible}
+.kvp-plot{position:relative;min-height:0}
+.kvp-box{position:absolute;inset:1.7em .7em 1.5em 3.9em;border:solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-width:0 0 1px 1px}
+.kvp-plot[data-wide] .kvp-box{bottom:2.9em}
+.kvp-box>svg{position:absolute;inset:0;width:100%;height:100%}
+.kvp svg path{vector-effect:non-scaling-stroke;fill:none;stroke:var(--ink);stroke-width:2px}
+.kvp svg .kvp-grid{stroke:var(--line);stroke-width:1px}
+.kvp svg .kvp-M{stroke:var(--M);stroke-width:3px;stroke-dasharray:9 4}.kvp svg .kvp-A{stroke:var(--A);stroke-width:3px;stroke-dasharray:3 3}
+.kvp-curves svg :is(.kvp-M,.kvp-A){stroke-width:2px}
+.kvp svg .kvp-faint{opacity:.45}
+.kvp svg .kvp-ridge{stroke:var(--soft);stroke-width:1px;stroke-dasharray:2 4}
+.kvp svg .kvp-P{stroke:var(--P)}.kvp svg .kvp-D{stroke:var(--D)}
+.kvp svg .kvp-spread{stroke-width:1.5px}
+.kvp svg .kvp-gap{stroke:var(--soft);stroke-width:1px}.kvp svg .kvp-gap[data-near]{stroke:var(--ink);stroke-width:2.5px}
+.kvp-tag{position:absolute;font-size:.86em;line-height:1.3;white-space:nowrap;color:var(--soft)}
+.kvp-tag[data-axis=y]{right:calc(100% + .35em);transform:translateY(50%)}
+.kvp-tag[data-axis=x]{top:calc(100% + .12em);transform:translateX(-50%)}
+.kvp-tag[data-name=y]{left:-4em;bottom:calc(100% + .25em);color:var(--ink)}
+.kvp-tag[data-name=x]{right:0;top:calc(100% + 1.45em);color:var(--ink)}
+.kvp-tag[data-over]{padding:0 .3em;border-radius:3px;background:color-mix(in srgb,var(--paper) 84%,transparent)}
+.kvp-tag[data-roof]{color:var(--ink);font-weight:600}
+.kvp-tag[data-label]{color:var(--ink);transform:translate(1.3em,50%)}.kvp-tag[data-label=left]{transform:translate(calc(-100% - 1.3em),50%)}
+.kvp-tag[data-label=below]{transform:translate(-50%,2.2em)}.kvp-tag[data-label=above]{transform:translate(-50%,-.95em)}
+.kvp-tag[data-share]{left:.5em;top:-.2em;color:var(--ink);font-size:.95em}.kvp-tag[data-share] b{font-size:1.25em;font-weight:750}
+.kvp-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em -.72em;font-size:.85em;font-weight:700;line-height:1;
+ background:var(--P);color:#fff;border:1.5px solid var(--paper);z-index:1;cursor:pointer}
+.kvp-dot[data-phase=decode]{background:var(--D);color:#000;border-radius:50%}
+.kvp-dot[data-cached]{outline:2px dashed var(--ink);outline-offset:1px}
+.kvp-curves .kvp-dot{font-size:.72em}
+.kvp-dot[data-near]{z-index:3;transform:scale(1.2);box-shadow:0 0 0 2.5px var(--paper),0 0 0 5px var(--ink)}
+.kvp-key{display:inline-grid;position:static;margin:0 .35em 0 0;font-size:.8em;vertical-align:-.2em;cursor:default}
+.kvp-empty{position:absolute;inset:0;display:grid;place-items:center;color:var(--soft)}.kvp-roof .kvp-empty{font-size:1.5em;font-weight:600;color:var(--ink)}
+.kv-large .kvp{font-size:.9em;height:23em}.kv-large .kvp-tag{color:var(--ink);font-size:.9em}
+.kv-large .kvp svg :is(.kvp-M,.kvp-A){stroke-width:4px}.kv-large .kvp-curves svg :is(.kvp-M,.kvp-A,.kvp-P,.kvp-D){stroke-width:3px}
+@media(min-width:1600px) and (min-height:900px){.kv:not(.kv-large) .kvp{height:29em}}
+@media(max-width:760px){.kvp{grid-template-columns:minmax(0,1fr);height:auto}.kvp-side{height:23em}}
+`;
+
+function phasesDraw(tag, attributes) {
+  const element = document.createElementNS(icon("").firstElementChild.namespaceURI, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  return element;
+}
+
+/** A place from 0 to 100 on a logarithmic axis. */
+const phasesScale = ([low, high]) => (value) => (100 * Math.log(value / low)) / Math.log(high / low);
+
+/** Round numbers inside a range: powers of ten, and 2 and 5 times them where that leaves few. */
+function phasesTicks([low, high]) {
+  const powers = [];
+  for (let e = Math.floor(Math.log10(low)); e <= Math.ceil(Math.log10(high)); e++) powers.push(e);
+  const marks = (factors) => powers.flatMap((e) => factors.map((f) => Number(`${f}e${e}`))).filter((v) => v >= low && v <= high);
+  return [[1], [1, 3], [1, 2, 5]].map(marks).find((found) => found.length > 2) ?? marks([1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/** A range a little wider than the values, at least a factor of `least`. */
+function phasesRange(values, around = 1.35, least = 4) {
+  const low = Math.min(...values), high = Math.max(...values), more = Math.max(Math.sqrt((least * low) / high), around);
+  return [low / more, high * more];
+}
+
+const phasesNumber = (value) => (value >= 1 ? thousands(Number(value.toPrecision(6))) : String(Number(value.toPrecision(3))));
+
+/** A prefix for numbers up to this: ["G", 1e9]. */
+const phasesPrefix = (most) => [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]].find(([, size]) => most >= size) ?? ["", 1];
+
+/** An empty plot. x, y: { name, range, ticks: [[value, text]] }. Returns its element and ways to draw in it. */
+function phasesBox(x, y) {
+  const svg = phasesDraw("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
+  const box = h("div", { class: "kvp-box" }, svg), element = h("div", { class: "kvp-plot" }, box);
+  const [atX, atY] = [phasesScale(x.range), phasesScale(y.range)];
+  const path = (kind, points) => {
+    const line = phasesDraw("path", { class: kind, d: points.map(([px, py], i) => `${i ? "L" : "M"}${atX(px).toFixed(2)} ${(100 - atY(py)).toFixed(2)}`).join("") });
+    svg.append(line);
+    return line;
+  };
+  const put = (node, px, py) => {
+    if (px !== null) node.style.left = `${atX(px)}%`;
+    if (py !== null) node.style.bottom = `${atY(py)}%`;
+    box.append(node);
+    return node;
+  };
+  const tag = (words, attributes, px = null, py = null) => put(h("span", { class: "kvp-tag", ...attributes }, words), px, py);
+  for (const [value, text] of y.ticks) {
+    path("kvp-grid", [[x.range[0], value], [x.range[1], value]]);
+    tag(text, { "data-axis": "y" }, null, value);
+  }
+  for (const [value, text] of x.ticks) tag(text, { "data-axis": "x" }, value);
+  tag(y.name, { "data-name": "y" });
+  if (x.name) tag(x.name, { "data-name": "x" });
+  element.toggleAttribute("data-wide", Boolean(x.name));
+  return { element, box, path, put, tag, atX, atY };
+}
+
+function phasesDot(point, index) {
+  const about = `${point.phase} ${point.label}: ${point.share} of the time it took${point.cached ? "; fits into the cache" : ""}`;
+  return h("span", { class: "kvp-dot", "data-phase": point.phase, "data-point": index, "data-cached": point.cached ? "" : null, title: about }, point.letter);
+}
+
+// ---- the roofline
+
+/** Where nothing was measured: axes without numbers, and what to do. */
+function phasesEmptyRoof() {
+  const plot = phasesBox({ name: "FLOPs a byte", range: [1, 100], ticks: [] }, { name: "FLOP/s", range: [1, 100], ticks: [] });
+  plot.element.classList.add("kvp-roof");
+  plot.path("kvp-M kvp-faint", [[2, 5], [16, 64]]);
+  plot.path("kvp-A kvp-faint", [[16, 64], [100, 64]]);
+  plot.box.append(h("div", { class: "kvp-empty", "data-empty": "" }, "press Run"));
+  return { element: plot.element, near: () => {} };
+}
+
+/** Both ceilings as one roof, each pass as a dot, a line from it up to the roof. */
+function phasesRoof({ roof, points }) {
+  if (!roof) return phasesEmptyRoof();
+  const { bandwidth, rate, ridge } = roof;
+  const xs = phasesRange([...points.map((p) => p.intensity), ridge / 8, ridge], 2.2, 60);
+  const ys = phasesRange([...points.map((p) => p.reached), rate], 2.3, 30);
+  const [prefix, unit] = phasesPrefix(rate);
+  const plot = phasesBox(
+    { name: "FLOPs a byte (intensity)", range: xs, ticks: phasesTicks(xs).map((v) => [v, phasesNumber(v)]) },
+    { name: `${prefix}FLOP/s`, range: ys, ticks: phasesTicks(ys).map((v) => [v, phasesNumber(v / unit)]) },
+  );
+  plot.element.classList.add("kvp-roof");
+  const start = Math.max(xs[0], ys[0] / bandwidth);
+  plot.path("kvp-M", [[start, start * bandwidth], [ridge, rate]]);
+  plot.path("kvp-A", [[ridge, rate], [xs[1], rate]]);
+  plot.path("kvp-ridge", [[ridge, ys[0]], [ridge, rate]]);
+  phasesRoofTags(plot, roof, xs, ys);
+  const shown = points.map((point, i) => {
+    const line = plot.path("kvp-gap", [[point.intensity, point.reached], [point.intensity, point.attainable]]);
+    return { line, dot: plot.put(phasesDot(point, i), point.intensity, point.reached) };
+  });
+  phasesLabels(plot, points, [[plot.atX(ridge) + 18, plot.atY(rate) + 5, 37, 8], [plot.atX(ridge), 4, 26, 9]]);
+  const share = plot.tag("", { "data-share": "" });
+  const near = (index) => {
+    shown.forEach(({ line, dot }, i) => {
+      line.toggleAttribute("data-near", i === index);
+      dot.toggleAttribute("data-near", i === index);
+    });
+    share.hidden = index === null;
+    if (index === null) return;
+    const { limit, cells, share: text } = points[index], [took, bytes, flops] = cells.slice(3);
+    share.replaceChildren(`at least ${limit === "memory" ? bytes : flops} of ${took}: `, h("b", {}, text));
+  };
+  return { element: plot.element, near };
+}
+
+function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meets }, xs, ys) {
+  plot.tag(arithmetic, { "data-roof": "arithmetic", style: "transform:translate(.6em,-.1em)" }, ridge, rate);
+  const low = Math.max(xs[0], ys[0] / bandwidth), at = low * (ridge / low) ** 0.8; // up the slope, left of it
+  plot.tag(memory, { "data-roof": "memory", style: "transform:translate(calc(-100% - .7em),-.2em)" }, at, at * bandwidth);
+  plot.tag(meets, { "data-roof": "ridge", "data-over": "", style: "transform:translate(-50%,-.2em);font-weight:400" }, ridge, ys[0]);
+}
+
+/** Sizes beside the dots: each at the first side where it covers no dot and no text. texts: [x, y, width, height] of others. */
+function phasesLabels(plot, points, texts) {
+  const boxAt = (x, y, wide, tall) => ({ left: x - wide / 2, right: x + wide / 2, low: y - tall / 2, high: y + tall / 2 });
+  const taken = points.map((p) => boxAt(plot.atX(p.intensity), plot.atY(p.reached), 3.2, 7.5));
+  taken.push(...texts.map((text) => boxAt(...text)));
+  const overlaps = (a, b) => a.left < b.right && b.left < a.right && a.low < b.high && b.low < a.high;
+  points.forEach((point, i) => {
+    const [x, y, wide] = [plot.atX(point.intensity), plot.atY(point.reached), 1.75 * point.label.length];
+    const sides = { right: [x + 2.6 + wide / 2, y], left: [x - 2.6 - wide / 2, y], below: [x, y - 9], above: [x, y + 8] };
+    for (const [side, [cx, cy]] of Object.entries(sides)) {
+      const box = boxAt(cx, cy, wide, 7.5);
+      const inside = box.left > 0 && box.right < 101 && box.low > 0 && box.high < 100;
+      if (!inside || taken.some((other, j) => j !== i && overlaps(box, other))) continue;
+      taken.push(box);
+      plot.tag(point.label, { "data-label": side }, point.intensity, point.reached);
+      return;
+    }
+  });
+}
+
+// ---- the curves
+
+const PHASES_CURVES = [
+  { phase: "prefill", along: "length", apart: "batch", over: "prompt length, tokens", each: "" },
+  { phase: "decode", along: "batch", apart: "length", over: "batch size, requests", each: ", 1 token each" },
+];
+
+/** Values of a point in a plot: itself, and what each bound allows. */
+const PHASES_VALUES = {
+  time: ({ seconds, bounds, spread }) => ({ value: seconds, bounds, spread }),
+  rate: ({ seconds, bounds, tokens }) => ({ value: tokens / seconds, bounds: bounds.map((s) => tokens / s), spread: null }),
+};
+
+/** One phase's time or rate over a size; unmatched sizes make lines of their own. */
+function phasesCurve(points, { phase, along, apart, over: sizeName, each }, what) {
+  const over = what === "rate" ? sizeName : ""; // below both plots of a phase
+  const mine = [...points.entries()].filter(([, p]) => p.phase === phase);
+  if (!mine.length) {
+    const plot = phasesBox({ name: over, range: [1, 10], ticks: [] }, { name: what === "time" ? `ms a pass${each}` : "tokens/s", range: [1, 10], ticks: [] });
+    plot.box.append(h("div", { class: "kvp-empty" }, `no ${phase} yet`));
+    return { element: plot.element, near: () => {} };
+  }
+  const values = new Map(mine.map(([i, p]) => [i, PHASES_VALUES[what](p)]));
+  const sizes = [...new Set(mine.map(([, p]) => p[along]))].sort((a, b) => a - b);
+  const all = [...values.values()].flatMap(({ value, bounds }) => [value, ...bounds.map((b) => Math.min(Math.max(b, value / 12), value * 12))]); // a far bound may leave the plot
+  const xs = phasesRange(sizes, 1.25, 3), ys = phasesRange(all, 1.6, 6);
+  const [unit, prefix] = what === "rate" || ys[1] > 20 ? [1, ""] : ys[1] > 0.002 ? [1e-3, "m"] : [1e-6, "µ"];
+  const name = what === "rate" ? "tokens/s" : `${prefix}s a pass${each}`;
+  const plot = phasesBox(
+    { name: over, range: xs, ticks: phasesSizes(sizes, phasesScale(xs)) },
+    { name, range: ys, ticks: phasesTicks(ys).map((v) => [v, phasesNumber(v / unit)]) },
+  );
+  phasesLines(plot, mine, values, along, apart);
+  const shown = mine.map(([i, p]) => [i, plot.put(phasesDot(p, i), p[along], values.get(i).value)]);
+  const near = (index) => shown.forEach(([i, dot]) => dot.toggleAttribute("data-near", i === index));
+  return { element: plot.element, near };
+}
+
+function phasesSizes(sizes, at) {
+  let last = -Infinity;
+  return sizes.filter((size) => at(size) - last > 6 + 3.2 * thousands(size).length && (last = at(size)) >= 0).map((size) => [size, thousands(size)]);
+}
+
+/** Bounds below, the measured line above; the spread of the repetitions at each dot. */
+function phasesLines(plot, mine, values, along, apart) {
+  const lines = new Map();
+  for (const [i, p] of mine) lines.set(p[apart], [...(lines.get(p[apart]) ?? []), [i, p]]);
+  for (const line of lines.values()) {
+    line.sort(([, a], [, b]) => a[along] - b[along]);
+    const through = (value) => line.map(([i, p]) => [p[along], value(values.get(i))]);
+    plot.path("kvp-M", through(({ bounds }) => bounds[0]));
+    plot.path("kvp-A", through(({ bounds }) => bounds[1]));
+    plot.path(`kvp-${line[0][1].letter}`, through(({ value }) => value));
+  }
+  for (const [i, p] of mine) {
+    const { spread } = values.get(i);
+    if (spread) plot.path(`kvp-${p.letter} kvp-spread`, spread.map((s) => [p[along], s]));
+  }
+}

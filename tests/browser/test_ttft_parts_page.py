@@ -1,0 +1,121 @@
+"""TTFT taken apart, on a plain page: bars in place, keys, the line, no jumps, hostile names."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright", reason="the browser tests need the extra dev")
+sys.path.append(str(Path(__file__).parents[1] / "widgets"))
+sys.path.append(str(Path(__file__).parents[1] / "engine"))
+
+from lab_server import Watch
+from plain_page import plain_page
+from playwright.sync_api import Page, expect
+from test_ttft_parts import HOSTILE, WHOLE
+
+from kvlab.core.ttft import FirstTokenStamps
+from kvlab.widgets import ttft_html, ttft_payload
+
+
+@pytest.fixture
+def opened(browser, tmp_path: Path):
+    """open(payload) shows a page with the view, focused at its start, watched to the end."""
+    watches = []
+
+    def open_page(payload: dict, **options: object) -> Page:
+        path = tmp_path / f"{len(watches)}.html"
+        path.write_text(plain_page(ttft_html(payload), "ttft_parts"), encoding="utf-8")
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
+        watches.append(Watch(context.new_page()))
+        page = watches[-1].page
+        page.goto(path.as_uri())
+        page.locator(".kv[data-stop]").focus()
+        return page
+
+    yield open_page
+    for watch in watches:
+        watch.page.context.close()
+        assert watch.wrong == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pieces_stand_on_one_axis_and_have_their_length(opened, scheme: str) -> None:
+    payload = ttft_payload(WHOLE)
+    page = opened(payload, color_scheme=scheme)
+    row = page.locator("[data-boundary=client].kvt-row").bounding_box()
+    pixels = row["width"] / payload["length"]
+    for boundary in payload["rows"]:
+        pieces = page.locator(f".kvt-row[data-boundary={boundary['boundary']}] .kvt-piece")
+        expect(pieces).to_have_count(boundary["last"] - boundary["first"] + 1)
+        for i in range(pieces.count()):
+            part = payload["parts"][boundary["first"] + i]
+            box = pieces.nth(i).bounding_box()
+            assert abs(box["x"] - (row["x"] + part["begin"] * pixels)) < 1.5
+            assert abs(box["width"] - (part["end"] - part["begin"]) * pixels) < 1.5
+        total = page.locator(f"[data-total={boundary['boundary']}]")
+        expect(total).to_have_text(boundary["text"])
+    colours = page.locator("thead .kvt-chip").evaluate_all(
+        "all => all.map((c) => [c.textContent, getComputedStyle(c).backgroundColor])"
+    )
+    assert [letter for letter, _ in colours] == list("TIQPSDB")
+    assert len({colour for _, colour in colours}) == 6  # both ways share one
+
+
+def test_keys_go_through_boundaries_and_parts(opened) -> None:
+    payload = ttft_payload(WHOLE)
+    page = opened(payload)
+    said = page.locator("[data-say]")
+    for stop, sentence in enumerate(payload["said"]):
+        expect(said).to_have_text(sentence)
+        far = page.locator(".kvt-row[data-far]").count()
+        near = page.locator(".kvt-piece[data-near]").count()
+        if stop == 0:
+            assert (far, near) == (0, 0)
+        elif stop <= 3:
+            assert (far, near) == (2, 0)
+        else:
+            holders = [r for r in payload["rows"] if r["first"] <= stop - 4 <= r["last"]]
+            assert (far, near) == (0, len(holders))
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Home")
+    expect(said).to_have_text(payload["said"][0])
+    page.locator(".kvt-row[data-boundary=server] [data-part='3']").click()
+    expect(said).to_contain_text("Prefill, 20.00 ms")
+    page.keyboard.press("p")
+    expect(page.locator(".kv[data-stop]")).to_have_class("kv kv-large")
+
+
+def test_the_table_says_what_each_boundary_includes(opened) -> None:
+    page = opened(ttft_payload(WHOLE))
+    cells = page.locator("tr[data-boundary=engine] td")
+    expect(cells).to_have_text(["–", "–", "8.00", "20.00", "0.40", "–", "–", "0.00", "28.40"])
+    expect(page.get_by_role("columnheader", name="equation 21.4")).to_have_attribute("colspan", "4")
+
+
+@pytest.mark.parametrize("width", [700, 1280, 1920])
+def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
+    payload = ttft_payload(WHOLE, num_prompt_tokens=512)
+    page = opened(payload, viewport={"width": width, "height": 720})
+    boxes = []
+    for stop in range(len(payload["said"])):
+        page.evaluate("i => views[0].show(i)", stop)
+        boxes.append(page.get_by_text("end", exact=True).last.bounding_box())
+    assert all(box == boxes[0] for box in boxes)
+    assert page.evaluate("[document.documentElement.scrollWidth, scrollY]") == [width, 0]
+    page.locator("[data-do=presenter]").click()
+    assert page.locator(".kv[data-stop]").bounding_box()["height"] < 650 or width == 700
+
+
+def test_parts_that_nobody_told_apart_and_hostile_names(opened) -> None:
+    stamps = FirstTokenStamps(3.0, 11.0, 32.0, client_sent=0.0, client_received=39.0)
+    page = opened(ttft_payload(stamps, title=HOSTILE, request_id=HOSTILE))
+    expect(page.locator("thead .kvt-chip")).to_have_text(["TI", "Q", "PS", "DB"])
+    expect(page.locator(".kv-title")).to_have_text(HOSTILE)
+    expect(page.locator(".kv-hint")).to_contain_text(HOSTILE)
+    assert page.locator("img").count() == 0
+
+
+def test_a_token_in_no_time_is_drawn(opened) -> None:
+    page = opened(ttft_payload(FirstTokenStamps(1.0, 1.0, 1.0)))
+    expect(page.locator("[data-total=engine]")).to_have_text("0.00")
