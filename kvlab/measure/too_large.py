@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from kvlab.core.kv_cache_manager import cdiv
 from kvlab.core.request import Request, SamplingParams
-from kvlab.core.schedule_log import RequestRecord, Schedule, ScheduleLog
+from kvlab.core.schedule_log import ScheduleLog
+from kvlab.core.schedule_spans import RequestRecord, Schedule
 from kvlab.llm import LLM
 from kvlab.tensors.model import Decoder
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from kvlab.core.schedule_log import RequestRecord, Schedule
+from kvlab.core.schedule_spans import RequestRecord, Schedule
+from kvlab.widgets.growth_words import count
 
 DELAYS = ("wait", "TTFT", "longest gap", "end-to-end")
 LOST = ("preempted", "offloaded")  # kinds in which a request has given its blocks up
@@ -38,9 +39,9 @@ def time_delays(record: RequestRecord, begins: dict[int, float]) -> Delays:
 
 
 def preemptions(record: RequestRecord) -> int:
-    """How often it lost its blocks to others; a step that failed is not counted."""
-    kinds = ["", *(span.kind for span in record.spans)]
-    return sum(b in LOST and a not in (*LOST, "failed") for a, b in pairwise(kinds))
+    """How often it lost its blocks to others; not to a step that failed or to the caller."""
+    kinds = [span.kind for span in record.spans]
+    return sum(b in LOST and a not in (*LOST, "failed", "suspended") for a, b in pairwise(kinds))
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Figures:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.steps:,} steps",
+            count(self.steps, "step"),
             f"longest wait {_whose(self.longest_wait)}",
             f"longest gap {_whose(self.longest_gap)}",
             "mean TTFT " + ("none" if self.mean_ttft is None else f"{self.mean_ttft:.1f}"),

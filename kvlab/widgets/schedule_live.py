@@ -5,7 +5,8 @@ from functools import partial
 
 from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager
-from kvlab.core.schedule_log import Schedule, ScheduleLog
+from kvlab.core.schedule_log import ScheduleLog
+from kvlab.core.schedule_spans import Schedule
 from kvlab.core.scheduler import Scheduler
 from kvlab.core.scheduler_config import CHOICES, SchedulerConfig
 from kvlab.core.simulator import SimulatedRunner, VirtualClock

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from kvlab.core.schedule_log import RequestRecord, Schedule
+from kvlab.core.schedule_spans import RequestRecord, Schedule
 from kvlab.widgets.growth_words import count
 from kvlab.widgets.schedule_figures import Figures, step_delays, time_delays
 from kvlab.widgets.schedule_words import LETTERS, sentences, short_names

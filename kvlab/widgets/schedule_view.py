@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvlab.core.schedule_log import Schedule
+from kvlab.core.schedule_spans import Schedule
 from kvlab.widgets.growth_words import count
 from kvlab.widgets.schedule_story import schedule_payload
 from kvlab.widgets.schedule_table import schedule_html, step_numbers

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvlab.core.schedule_log import QUEUED, RequestRecord, Schedule, Span
+from kvlab.core.schedule_spans import QUEUED, RequestRecord, Schedule, Span
 from kvlab.widgets.growth_words import count
 
 LETTERS = {
@@ -17,8 +17,10 @@ LETTERS = {
     "suspended": "s",
     "failed": "!",
 }
+GONE_BEFORE = ("", "suspended", "failed", *QUEUED)  # it had lost its blocks already, or had none
 LONGEST_NAME = 12
 MOST_NAMES, MOST_LETTERS = 3, 16  # of a list; more than that is counted
+WAYS = {"abort": " (aborted)", "capacity": " (no block is left)"}
 FEW_SEATS = 8  # so many that an empty one says something
 
 
@@ -67,6 +69,11 @@ class Moment:
     lost: list[str] = field(default_factory=list)
     ended: dict[str, list[str]] = field(default_factory=dict)  # by their reason
 
+    @property
+    def queued(self) -> list[str]:
+        """Who holds no block and is to be admitted, or again."""
+        return [name for kind in QUEUED for name in self.kinds.get(kind, ())]
+
 
 def moments(log: Schedule, labels: Sequence[str]) -> dict[int, Moment]:
     """One for each step that did something."""
@@ -84,7 +91,7 @@ def _follow(record: RequestRecord, name: str, found: Mapping[int, Moment]) -> No
             found[step].kinds.setdefault(span.kind, []).append(name)
             if span.kind == "prefill":
                 found[step].parts.append(_part(record, name, span, step, reached))
-        if span.kind in ("preempted", "offloaded") and before not in QUEUED:
+        if span.kind in ("preempted", "offloaded") and before not in GONE_BEFORE:
             found[span.first].lost.append(name)
         reached, before = max(reached, span.start + span.tokens), span.kind
     if record.spans:
@@ -146,7 +153,7 @@ def _sentence(moment: Moment, free: int, seats: int | None) -> str:
 
 
 def _changes(moment: Moment) -> Iterable[str]:
-    """Who was left out, lost blocks, ended."""
+    """Who was left out, lost blocks, ended; of those in the queue, see `_queue`."""
     if idle := moment.kinds.get("idle"):
         yield said(idle, "misses this step", "miss this step")
     for kind, what in (("preempted", "its blocks and waits again"), ("offloaded", "its blocks")):
@@ -158,23 +165,30 @@ def _changes(moment: Moment) -> Iterable[str]:
     if aside := moment.kinds.get("suspended"):
         yield said(aside, "is put aside", "are put aside")
     for reason, names in moment.ended.items():
-        ways = {"abort": " (aborted)", "capacity": " (no block is left)"}
-        yield said(names, "ends", "end") + ways.get(reason, "")
+        names = [n for n in names if reason == "capacity" or n not in moment.queued]
+        if names:
+            yield said(names, "ends", "end") + WAYS.get(reason, "")
 
 
 def _queue(moment: Moment, seats: int | None) -> str:
-    """Who waits, and beside how many empty seats."""
-    waiting = [name for kind in QUEUED for name in moment.kinds.get(kind, ())]
+    """Who waits, beside how many empty seats, and whom the caller ends there after the step.
+
+    Whom the step itself ended, for want of blocks, does not wait.
+    """
+    waiting = [n for n in moment.queued if n not in moment.ended.get("capacity", ())]
     if not waiting:
         return "nobody waits"
     new = [name for name in waiting if name in moment.new]
     old = [name for name in waiting if name not in moment.new]
     told = [said(old, "waits", "wait")] if old else []
     told += [said(new, "arrives and waits", "arrive and wait")] if new else []
-    busy = sum(map(len, moment.kinds.values())) - len(waiting)
+    busy = sum(map(len, moment.kinds.values())) - len(moment.queued)
     empty = (seats or 0) - busy + len(moment.kinds.get("suspended", ()))
     if seats and seats <= FEW_SEATS and empty > 0:
         told.append(f"{empty} of {seats} seats empty")
+    for reason, names in moment.ended.items():
+        if gone := [name for name in names if name in waiting]:
+            told.append(f"then {said(gone, 'ends', 'end')}{WAYS.get(reason, '')}")
     return ", ".join(told)
 
 

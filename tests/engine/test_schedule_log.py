@@ -9,7 +9,8 @@ from tiered_runner import make_tiered, run_tiered
 
 from kvlab.core.prefix_cache import PrefixCachePolicy
 from kvlab.core.request import SamplingParams
-from kvlab.core.schedule_log import KINDS, Schedule, ScheduleLog, Span
+from kvlab.core.schedule_log import ScheduleLog
+from kvlab.core.schedule_spans import KINDS, Schedule, Span
 
 
 def logged(engine, **options):

@@ -43,6 +43,7 @@ CORE = [
     "recorder",
     "request",
     "schedule_log",
+    "schedule_spans",
     "scheduler",
     "scheduler_config",
     "scheduler_output",
