@@ -1,4 +1,4 @@
-"""The command line: `kvlab lab | doctor | memory | generate | bench`.
+"""The command line: `kvlab lab | doctor | memory | generate | serve | load | bench`.
 
 Each command imports what it needs when it runs, so that `kvlab --help` answers at once. A mistake
 of the user's (ValueError, OSError) is one line on stderr and exit code 2; a fault of ours is a
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from kvlab import cli_load_options
 
 app = typer.Typer(
     help="A small inference engine whose KV cache can be watched.",
@@ -173,6 +175,53 @@ def generate(
             seed=seed,
             trace=trace,
             as_json=as_json,
+        )
+    raise typer.Exit(code or 0)
+
+
+app.command(context_settings={"allow_extra_args": True})(cli_load_options.load)
+
+
+@app.command()
+def serve(
+    model: Annotated[str, typer.Option(help="tiny, or a folder in Hugging Face layout.")] = "tiny",
+    host: Annotated[str, typer.Option(help="Another than this machine needs a key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="KVLAB_API_KEY", help="What clients must send.")
+    ] = None,
+    block_size: Annotated[int, typer.Option(help="Positions a block.")] = 16,
+    num_blocks: Annotated[int | None, typer.Option(help="Blocks of the pool.")] = None,
+    cpu_blocks: Annotated[int | None, typer.Option(help="Blocks of a tier in host memory.")] = None,
+    max_model_len: Annotated[int | None, typer.Option(help="Longest sequence.")] = None,
+    max_num_seqs: Annotated[int, typer.Option(help="Sequences running at once.")] = 64,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Positions a step.")] = 2048,
+    prefix_caching: Annotated[bool, typer.Option(help="Share prefixes of prompts.")] = True,
+    order: Annotated[str, typer.Option(help="fcfs or priority.")] = "fcfs",
+    max_queue: Annotated[int, typer.Option(help="Sequences that may wait; more get a 429.")] = 256,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 4 * 2**20,
+    grace: Annotated[float, typer.Option(help="Seconds to finish in when it is stopped.")] = 10.0,
+) -> None:
+    """Serve a model over HTTP, as OpenAI's API does, on this machine."""
+    with plain_errors():
+        from kvlab import cli_serve
+
+        code = cli_serve.run(
+            model,
+            host=host,
+            port=port,
+            api_key=api_key,
+            max_queue=max_queue,
+            max_body=max_body,
+            grace=grace,
+            block_size=block_size,
+            num_blocks=num_blocks,
+            cpu_blocks=cpu_blocks,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            enable_prefix_caching=prefix_caching,
+            order=order,
         )
     raise typer.Exit(code or 0)
 

@@ -1,8 +1,9 @@
 """The benchmark behind `make bench` and `kvlab bench`.
 
 Tables: tokens a second beside transformers, the bookkeeping's operations a second, the simulator's
-error, the scheduler's share of a step, redraws of the memory calculator, import time, peak memory,
-Run All of each notebook. What each figure means stands in benchmarks/README.md.
+error, the scheduler's share of a step, steps beside this machine's ceilings, what a server adds to
+the first token, redraws of the memory calculator, import time, peak memory, Run All of each
+notebook. What each figure means stands in benchmarks/README.md.
 """
 
 import datetime
@@ -15,11 +16,13 @@ from pathlib import Path
 from kvlab.measure import (
     editor_speed,
     footprint,
+    hardware,
     machine,
     manager_speed,
     report,
     run_all,
     scheduler_cost,
+    server_overhead,
     simulator_error,
     subjects,
     throughput,
@@ -35,10 +38,11 @@ class Settings:
     import_rounds: int
     memory_rounds: int
     editor_rounds: int
+    server_rounds: int
 
 
-FULL = Settings(throughput.Workload(9, 1, (1, 16), 64, 64), 9, 7, 3, 9)
-QUICK = Settings(throughput.Workload(1, 0, (1, 16), 8, 4), 1, 1, 1, 1)
+FULL = Settings(throughput.Workload(9, 1, (1, 16), 64, 64), 9, 7, 3, 9, 60)
+QUICK = Settings(throughput.Workload(1, 0, (1, 16), 8, 4), 1, 1, 1, 1, 1)
 
 
 def main(out: Path | None = None, quick: bool = False) -> int:
@@ -62,6 +66,12 @@ def main(out: Path | None = None, quick: bool = False) -> int:
     with throughput.one_thread():
         result["scheduler"] = scheduler_cost.measure(settings.manager_rounds, quick)
     _show(report.scheduler(result["scheduler"]))
+    with throughput.one_thread():
+        result["hardware"] = hardware.measure(settings.manager_rounds, quick)
+    _show(hardware.table(result["hardware"]))
+    with throughput.one_thread():
+        result["server"] = server_overhead.measure(settings.server_rounds)
+    _show(server_overhead.table(result["server"]))
     result["calculator"] = editor_speed.measure(settings.editor_rounds)
     _show(report.calculator(result["calculator"]))
     result["imports"] = footprint.import_times(settings.import_rounds)

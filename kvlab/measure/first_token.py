@@ -17,11 +17,8 @@ Each boundary is where something really happens, read from the engine's own cloc
 Ask for the same prompt with and without a prefix hit: only `prefill` has a reason to differ.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from kvlab.core.request import Request, SamplingParams
 from kvlab.llm import LLM
@@ -83,36 +80,25 @@ def first_token(
         raise ValueError(f"sampling_params is {params!r:.60}; give one SamplingParams, or None")
     if params.n != 1:
         raise ValueError(f"sampling_params has n={params.n}; a first token needs n=1")
-    clock, runner = llm.engine.clock, llm.runner
-    before, ready = runner.on_logits, []
-
-    def note(rows: Mapping[str, Tensor]) -> None:
-        if request.request_id in rows and not ready:
-            if llm.device.type == "cuda":
-                torch.cuda.synchronize(llm.device)  # the scores exist, not only their order
-            ready.append(clock())
-        if before is not None:
-            before(rows)
-
+    clock = llm.engine.clock
     start = clock()
     stream = llm.stream(prompt, params, cache_salt=cache_salt)
-    request = next(reversed(llm.engine.requests.values()))
-    runner.on_logits = note
+    request = stream.requests[0]
     try:
         next((delta for delta in stream if delta.text), None)
         handed_over = clock()
     finally:
-        runner.on_logits = before
         stream.close()
     times = request.times
-    if times.first_scheduled is None or times.first_token is None:
+    if times.first_logits is None:
         raise RuntimeError(f"the request ended without a token: {request.stop_reason}")
-    return _split(request, start, ready[0], handed_over)
+    return _split(request, start, handed_over)
 
 
-def _split(request: Request, start: float, ready: float, handed_over: float) -> FirstToken:
-    """The times between the call, the scores' being there, and the text's."""
+def _split(request: Request, start: float, handed_over: float) -> FirstToken:
+    """The times between the call, the engine's own stamps, and the text's being there."""
     times = request.times
+    ready = times.first_logits
     return FirstToken(
         queue=times.first_scheduled - times.arrival,
         prefill=ready - times.first_scheduled,

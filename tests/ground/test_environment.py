@@ -39,10 +39,10 @@ def conda() -> tuple[list[str], list[str]]:
     return own, pip
 
 
-def test_environment_yml_has_the_dependencies_of_the_package_and_its_lab() -> None:
+def test_environment_yml_has_the_dependencies_of_the_package_its_lab_and_its_server() -> None:
     _, pip = conda()
     found = {str(Requirement(line)) for line in pip if not line.startswith("-")}
-    assert found == {str(requirement) for requirement in requirements("lab")}
+    assert found == {str(requirement) for requirement in requirements("lab", "serve")}
 
 
 def test_environment_yml_installs_this_clone_in_the_constrained_versions() -> None:

@@ -14,11 +14,13 @@ from kvlab.measure import (
     bench,
     editor_speed,
     footprint,
+    hardware,
     machine,
     manager_speed,
     report,
     rounds,
     scheduler_cost,
+    server_overhead,
     simulator_error,
     subjects,
     throughput,
@@ -32,6 +34,8 @@ ROWS = (
     *("admit/s", "append/s", "free/s", "without hits", "with hits", "prompt 64", "pool 256"),
     *("Simulator against the machine", "held out"),
     *("embedded model", "16 running", "share of the step"),
+    *("Ceilings of", "prefill 1 x 16", "decode 1 x 16", "outside torch"),
+    *("engine alone", "through HTTP", "way back"),
     *("redraws/s", "llama-3.1-8b", "mamba-2.8b"),
     *footprint.PROGRAMS,
     "peak MiB",
@@ -101,6 +105,9 @@ def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch, capsys) -> N
     monkeypatch.setattr(simulator_error, "measure", lambda *_: None)
     monkeypatch.setattr(simulator_error, "table", lambda _: "")
     monkeypatch.setattr(scheduler_cost, "measure", lambda *_: {})
+    monkeypatch.setattr(hardware, "measure", lambda *_: {})
+    monkeypatch.setattr(hardware, "table", lambda _: "")
+    monkeypatch.setattr(server_overhead, "measure", lambda *_: {"missing": "httpx"})
     monkeypatch.setattr(editor_speed, "measure", lambda *_: {})
     monkeypatch.setattr(footprint, "import_times", lambda *_: {})
     monkeypatch.setattr(footprint, "peak_memory", lambda *_: {})

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 SECTIONS = {
     "21.0": "21_0_start",
     "21.1": "21_1_reuse",
+    "21.2": "21_2_latency",
     "21.3": "21_3_scheduling",
     "21.4": "21_4_prefix",
     "21.5": "21_5_paging",
