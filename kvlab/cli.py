@@ -201,6 +201,8 @@ def serve(
     max_queue: Annotated[int, typer.Option(help="Sequences that may wait; more get a 429.")] = 256,
     max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 4 * 2**20,
     grace: Annotated[float, typer.Option(help="Seconds to finish in when it is stopped.")] = 10.0,
+    stream_interval: Annotated[int, typer.Option(help="Tokens to a piece of a stream.")] = 1,
+    early_role: Annotated[bool, typer.Option(help="Send a chat's role before any text.")] = False,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API does, on this machine."""
     with plain_errors():
@@ -214,6 +216,8 @@ def serve(
             max_queue=max_queue,
             max_body=max_body,
             grace=grace,
+            stream_interval=stream_interval,
+            early_role=early_role,
             block_size=block_size,
             num_blocks=num_blocks,
             cpu_blocks=cpu_blocks,

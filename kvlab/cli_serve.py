@@ -14,6 +14,8 @@ def run(
     max_queue: int,
     max_body: int,
     grace: float,
+    stream_interval: int,
+    early_role: bool,
     **engine: object,
 ) -> int:
     """Serve until told to stop. Returns the exit code.
@@ -32,7 +34,8 @@ def run(
     checked_host(host, api_key)  # before a model is loaded
     llm = LLM(model, **engine)
     limits = {"max_queue": max_queue, "max_body": max_body, "grace": grace}
-    server = Server(llm, host=host, port=port, api_key=api_key, **limits)
+    pieces = {"stream_interval": stream_interval, "early_role": early_role}
+    server = Server(llm, host=host, port=port, api_key=api_key, **limits, **pieces)
 
     def stop(number: int, frame: FrameType | None) -> None:
         server.stop()

@@ -13,16 +13,18 @@ All come from the same records. `says` is the report, `honest` what it should ha
 """
 
 import importlib.resources
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 
 from kvlab.core import json_lines
 from kvlab.core.latency_record import LatencyRecord
 from kvlab.core.latency_summary import percentile, summarize
 
 Records = Sequence[LatencyRecord]
-FILE = "seven_reports.jsonl"
+FILE, SETTING = "seven_reports.jsonl", "seven_reports.json"
 NO_SUCH_TIME = "no completed request has such a time; give a run with answers of several tokens"
 
 HIDDEN = {  # what may be hidden, in the order of the numbers that readers choose from
@@ -84,11 +86,22 @@ def recorded() -> tuple[LatencyRecord, ...]:
 
     Empty in a copy without it. Raises ValueError for a line that is no record.
     """
-    file = importlib.resources.files("kvlab.exercises").joinpath("recorded", FILE)
+    file = _beside(FILE)
     if not file.is_file():
         return ()
     lines = json_lines.objects(file.read_text(encoding="utf-8"), FILE)
     return tuple(LatencyRecord.from_dict(line) for _, line in lines)
+
+
+def conditions() -> dict[str, object]:
+    """What the shipped run was made on, and when: what a report of it has to state."""
+    kept = json.loads(_beside(SETTING).read_text(encoding="utf-8"))["kvlab"]["setting"]
+    named = ("model", "hardware", "arrivals", "concurrency", "date")
+    return {name: kept[name] for name in named}
+
+
+def _beside(name: str) -> Traversable:
+    return importlib.resources.files("kvlab.exercises").joinpath("recorded", name)
 
 
 # ---- the figures, and what they are taken for

@@ -53,9 +53,7 @@ def recorded_both() -> dict[str, LoadResult]:
     """Such a measurement of another engine, as it was recorded; its setting says of which."""
     folder = importlib.resources.files("kvlab.measure").joinpath("recorded")
     with importlib.resources.as_file(folder) as path:
-        return {
-            name: LoadResult.read(path / file) for name, file in zip(NAMES, FILES, strict=True)
-        }
+        return {name: LoadResult.read(path / file) for name, file in zip(NAMES, FILES, strict=True)}
 
 
 def of_setting(result: LoadResult) -> Mapping[str, object]:

@@ -27,8 +27,16 @@ class Desk:
     places as seats in the engine (max_num_seqs) and in the queue (max_queue).
     """
 
-    def __init__(self, llm: LLM, engine: EngineLoop, model_name: str, max_queue: int) -> None:
+    def __init__(
+        self,
+        llm: LLM,
+        engine: EngineLoop,
+        model_name: str,
+        max_queue: int,
+        early_role: bool = False,
+    ) -> None:
         self.llm, self.engine, self.model_name = llm, engine, model_name
+        self.early_role = early_role
         self.created = int(time.time())
         self.stopping = False
         self._limit = llm.engine.scheduler.config.max_model_len

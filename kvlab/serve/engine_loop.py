@@ -30,8 +30,8 @@ log = logging.getLogger("kvlab.serve")
 class EngineLoop:
     """Start, submit, abort, close. A job is in `_running` from its acceptance to its last piece."""
 
-    def __init__(self, llm: LLM, metrics: Metrics) -> None:
-        self._llm, self._metrics = llm, metrics
+    def __init__(self, llm: LLM, metrics: Metrics, stream_interval: int = 1) -> None:
+        self._llm, self._metrics, self._interval = llm, metrics, stream_interval
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._running: dict[str, Running] = {}
         self._outbox: list[tuple[Job, Item]] = []
@@ -174,7 +174,7 @@ class EngineLoop:
         job.requests = [request for stream in streams for request in stream.requests]
         for request in job.requests:  # it waited for this step to end as well
             request.times.arrival = job.submitted
-        self._running[job.request_id] = Running(job, streams)
+        self._running[job.request_id] = Running(job, streams, self._interval)
 
     def _abort(self, request_id: str) -> None:
         if (running := self._running.get(request_id)) is not None:

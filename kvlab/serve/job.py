@@ -77,10 +77,14 @@ class Job:
 
 
 class Running:
-    """A job in the engine: its streams. Lives in the engine's thread alone."""
+    """A job in the engine: its streams. Lives in the engine's thread alone.
 
-    def __init__(self, job: Job, streams: list[TextDeltas]) -> None:
-        self.job, self.streams = job, streams
+    interval: tokens to a piece; the first goes out alone, and the end takes what is left.
+    """
+
+    def __init__(self, job: Job, streams: list[TextDeltas], interval: int = 1) -> None:
+        self.job, self.streams, self.interval = job, streams, interval
+        self._held: dict[int, Piece] = {}  # of each continuation: what has not gone out yet
         self._given = [0] * len(job.requests)  # tokens whose log-probabilities were handed over
 
     @property
@@ -92,8 +96,8 @@ class Running:
         return any(r.last_step == step and not r.is_finished for r in self.job.requests)
 
     def take(self) -> list[Piece]:
-        """What came since the last call, one piece a continuation."""
-        found: dict[int, Piece] = {}
+        """What is to go out now, at most one piece a continuation."""
+        found = self._held
         for number, stream in enumerate(self.streams):
             for delta in stream.take():
                 index = number * self.job.asked.params.n + delta.index
@@ -104,7 +108,15 @@ class Running:
                     token_ids=before.token_ids + delta.token_ids,
                     finish_reason=delta.finish_reason,
                 )
-        return [self._completed(piece) for piece in found.values()]
+        ready = [piece for piece in found.values() if self._goes_out(piece)]
+        gone = {piece.index for piece in ready}
+        self._held = {i: piece for i, piece in found.items() if i not in gone}
+        return [self._completed(piece) for piece in ready]
+
+    def _goes_out(self, piece: Piece) -> bool:
+        first = self._given[piece.index] == 0
+        whole = len(piece.token_ids) >= self.interval
+        return first or whole or piece.finish_reason is not None
 
     def _completed(self, piece: Piece) -> Piece:
         """With log-probabilities and the reason of the end."""

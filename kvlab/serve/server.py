@@ -38,7 +38,10 @@ class Server:
     port 0: a free one. api_key: None leaves the server open to this machine's own programs; any
     other host than a loopback one needs a key. max_queue: sequences that may wait beside those
     that run. max_body: bytes of a request at most. grace: seconds that running requests get when
-    the server stops. Raises ValueError for what does not fit, OSError for a port that is taken.
+    the server stops. stream_interval: tokens to a piece of a stream, after a first one that comes
+    alone (vLLM's --stream-interval). early_role: a chat's role goes out when the request is taken,
+    as some servers have it, not with the first token. Raises ValueError for
+    what does not fit, OSError for a port that is taken.
     """
 
     def __init__(
@@ -52,16 +55,18 @@ class Server:
         max_queue: int = 256,
         max_body: int = 4 * 2**20,
         grace: float = 10.0,
+        stream_interval: int = 1,
+        early_role: bool = False,
     ) -> None:
         if not isinstance(llm, LLM):
             raise ValueError(f'llm is {shown(llm)}; give an LLM, such as LLM("tiny")')
         whole("port", port, 0, 65535), whole("max_queue", max_queue), whole("max_body", max_body, 1)
-        number("grace", grace)
+        number("grace", grace), whole("stream_interval", stream_interval, 1)
         self.host, self.llm = checked_host(host, api_key), llm
         name = llm.name if model_name is None else model_name
         metrics = Metrics(llm, name)
-        self._engine = EngineLoop(llm, metrics)
-        self._desk = Desk(llm, self._engine, name, max_queue)
+        self._engine = EngineLoop(llm, metrics, stream_interval)
+        self._desk = Desk(llm, self._engine, name, max_queue, bool(early_role))
         app = make_app(self._desk, metrics, api_key, max_body)
         self._free = llm.engine.scheduler.manager.pool.num_free_blocks
         self._socket = bind(self.host, port)

@@ -91,9 +91,15 @@ class JobResponse:
 
     async def _stream(self, send: Send) -> None:
         """The status goes out with the first piece: an engine that fails before is a 500. Later it
-        is an event, after which the stream ends without [DONE]."""
+        is an event, after which the stream ends without [DONE]. An early role is a first piece."""
         begun = False
         try:
+            if self._desk.early_role and self._job.asked.chat:
+                begun = True
+                await send(self._start())
+                roles = map(self._answer.opening, range(self._job.asked.num_sequences))
+                data = b"".join(map(event, roles))
+                await send({"type": "http.response.body", "body": data, "more_body": True})
             async for data in self._events():
                 if not begun:
                     begun = True

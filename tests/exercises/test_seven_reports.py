@@ -10,7 +10,7 @@ from kvlab.core.latency_summary import summarize
 from kvlab.core.metrics import RequestTimes, TokenEvent
 from kvlab.exercises import seven_reports
 from kvlab.exercises.one_fault_21_2 import answered, in_a_row, one_fault
-from kvlab.exercises.seven_reports import HIDDEN, REPORTS, recorded
+from kvlab.exercises.seven_reports import HIDDEN, REPORTS, conditions, recorded
 
 BY_LETTER = {report.letter: report for report in REPORTS}
 RECORDED = recorded()
@@ -204,3 +204,13 @@ def test_a_run_may_be_held_back_and_answered():
     """The small runs' own tool: a wait of 50 ms before sending is in the end-to-end time."""
     held = answered(200, held_back=50)
     assert (held.wait_before_sending, held.times.e2el, held.times.ttft) == (50, 150, 70)
+
+
+@pytest.mark.skipif(not RECORDED, reason="this copy ships no recorded run")
+def test_the_recorded_run_says_what_it_was_made_on() -> None:
+    told = conditions()
+    assert told["model"] == "tiny" and "kvlab serve" in told["hardware"]
+    assert (
+        told["arrivals"] == {"kind": "Poisson", "request_rate": 40.0} and told["concurrency"] == 8
+    )
+    assert str(told["date"]).startswith("20")
