@@ -5,6 +5,7 @@ after, and subtract. Works with our own engine and with the `/metrics` page of a
 gives vLLM's counters. Sections 21.2 and 21.4.
 """
 
+import re
 from dataclasses import dataclass
 
 from kvlab.core.checked import number
@@ -14,6 +15,9 @@ KNOWN_NAMES = (
     ("vllm:prefix_cache_queries", "vllm:prefix_cache_hits"),
     ("vllm:gpu_prefix_cache_queries", "vllm:gpu_prefix_cache_hits"),  # older vLLM
 )
+_LABELS = r'\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}'  # a quoted value may hold brackets
+# a time stamp and an exemplar ("# {...} 0.5") may follow; neither is the sample's value
+_SAMPLE = re.compile(rf"(?P<name>[^\s{{]*+)\s*(?:{_LABELS})?\s*(?P<value>\S+)")
 
 
 @dataclass(frozen=True)
@@ -92,13 +96,10 @@ def _samples(text: str) -> dict[str, list[float]]:
     for number_, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        head, brace, rest = line.strip().partition("{")
-        tail = rest.rpartition("}")[2] if brace else head
-        name = head if brace else head.split()[0]
-        words = tail.split() if brace else tail.split()[1:]
+        found = _SAMPLE.match(line.strip())
         try:
-            samples.setdefault(name.strip(), []).append(float(words[0]))
-        except (ValueError, IndexError):
+            samples.setdefault(found["name"], []).append(float(found["value"]))
+        except (ValueError, TypeError):  # TypeError: nothing was found
             raise ValueError(
                 f"line {number_} of the page is {line.strip()[:60]!r}, no name with a number; "
                 "give the text of a /metrics page"

@@ -133,7 +133,7 @@ def _check_words(name: str, record: LatencyRecord) -> None:
     labels = record.labels
     fits = {
         "request_id": isinstance(record.request_id, str),
-        "error": isinstance(record.error, str | None),
+        "error": record.error is None or (isinstance(record.error, str) and record.error != ""),
         "finish_reason": isinstance(record.finish_reason, str | None),
         "estimated": isinstance(record.estimated, bool),
         "labels": isinstance(labels, Mapping)
@@ -146,7 +146,11 @@ def _check_words(name: str, record: LatencyRecord) -> None:
             )
 
 
-_WORDS = {"estimated": "True or False", "labels": "a mapping of text to text"}
+_WORDS = {
+    "error": "a text that says why it failed, or None",
+    "estimated": "True or False",
+    "labels": "a mapping of text to text",
+}
 
 
 def _check_times(

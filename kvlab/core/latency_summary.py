@@ -227,6 +227,6 @@ def _duration(given: list[LatencyRecord], duration: float | None) -> float:
 
 def _last(record: LatencyRecord) -> float:
     times = record.times
-    seen = [times.arrival, times.first_scheduled, times.first_logits, times.finished, record.sent]
-    seen += [event.time for event in times.events[-1:]]
+    seen = [times.arrival, times.first_scheduled, times.first_logits, times.finished]
+    seen += [record.sent, record.first_event, *(event.time for event in times.events[-1:])]
     return max(moment for moment in seen if moment is not None)

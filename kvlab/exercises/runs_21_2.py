@@ -42,7 +42,8 @@ def tpot(events: Events) -> float | None:
 
 
 def streams() -> Sequence[tuple[list[list[float]]]]:
-    """[time, tokens]: one token an event; several; none in some; one event; no token at all."""
+    """[time, tokens]: one token an event; several; none in some; one event; no token at all; two
+    events at one moment, whose TPOT is 0 and not undefined."""
     found = (
         [[0.10, 1], [0.12, 1], [0.14, 1], [0.16, 1], [0.18, 1]],
         [[0.5, 1], [0.6, 1]],
@@ -58,6 +59,7 @@ def streams() -> Sequence[tuple[list[list[float]]]]:
         [[0.1, 0]],
         [],
         [[3.0, 1], [3.0, 1], [3.5, 2]],
+        [[2.0, 1], [2.0, 3]],
     )
     return tuple((events,) for events in found)
 

@@ -4,6 +4,7 @@ CPU: a clock before and after. CUDA: device events, since a call returns before 
 MPS: the clock, with a wait for the device on both sides. Section 21.2.
 """
 
+import os
 import platform
 import re
 import subprocess
@@ -103,7 +104,9 @@ def free_nbytes(device: torch.device) -> int | None:
     if meminfo.is_file() and (
         found := re.search(r"^MemAvailable:\s*(\d+) kB", meminfo.read_text(), re.MULTILINE)
     ):
-        return min(1024 * int(found[1]), _group_limit() or 1 << 62)
+        limit = _group_limit()
+        free = 1024 * int(found[1])
+        return free if limit is None else min(free, limit)
     return machine()["memory_bytes"]
 
 
@@ -157,18 +160,37 @@ def _sysctl(*keys: str) -> int | None:
     return None
 
 
-def _linux() -> int | None:
-    """The largest cache of the first processor: "32768K" in its size file."""
-    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    found = [re.fullmatch(r"(\d+)([KMG])", path.read_text().strip()) for path in sizes]
-    return max((int(m[1]) * units[m[2]] for m in found if m), default=None)
+def _linux(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
+    """The last-level caches of the processors that this process may use, all together.
+
+    A large processor has several, each shared by some of its cores. index*/size: "32768K".
+    """
+    if not root.is_dir():  # another system, without sched_getaffinity
+        return None
+    units, last = {"K": 2**10, "M": 2**20, "G": 2**30}, {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        for index in root.glob(f"cpu{cpu}/cache/index*"):
+            texts = [index / name for name in ("size", "level", "shared_cpu_list")]
+            if not all(text.is_file() for text in texts):
+                continue
+            size, level, shared = (text.read_text().strip() for text in texts)
+            if found := re.fullmatch(r"(\d+)([KMG])", size):
+                last[int(level), shared] = int(found[1]) * units[found[2]]
+    top = max((level for level, _ in last), default=0)
+    return sum(nbytes for (level, _), nbytes in last.items() if level == top) or None
 
 
-def _group_limit() -> int | None:
-    """What a container may still take (cgroup version 2)."""
-    limit, used = (Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory.current"))
+def _group_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What a container may still take (cgroup version 2). None: it has no limit.
+
+    Files that the system keeps in memory count as used, and are given up where memory is wanted.
+    """
+    limit, used, parts = (root / f"memory.{name}" for name in ("max", "current", "stat"))
     if not (limit.is_file() and used.is_file()):
         return None
     text = limit.read_text().strip()
-    return int(text) - int(used.read_text()) if text.isdigit() else None
+    if not text.isdigit():
+        return None
+    files = re.search(r"^inactive_file (\d+)$", parts.read_text() if parts.is_file() else "", re.M)
+    kept = int(files[1]) if files else 0
+    return max(int(text) - int(used.read_text()) + kept, 0)

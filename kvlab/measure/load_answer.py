@@ -25,6 +25,7 @@ BROKEN_OFF = {
     "capacity": "no block of the server's cache was left",
 }
 LONGEST_MESSAGE = 200  # letters of a server's own words that are kept
+MOST_OUTPUT, MOST_PROMPT = 10**6, 10**9  # tokens; a count above it is no server's that counts
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Answer:
     reasoning) and the names and arguments of tool calls are text too, since the model made them
     token by token and a reader sees them come. Empty and null contents are none.
 
-    The answer ends with its finish_reason (or a text after it), else with [DONE]. A piece's
+    The answer ends with its finish_reason, else with [DONE], or with a text after them. A piece's
     tokens: what its usage counts beyond the pieces before it, else its token_ids, else 1.
     """
 
@@ -108,7 +109,7 @@ class Answer:
         if not isinstance(usage, dict):
             return
         self.has_usage = True
-        self.times.counted = _count(usage, "completion_tokens", self.times.counted)
+        self.times.counted = _count(usage, "completion_tokens", self.times.counted, MOST_OUTPUT)
         self.num_prompt_tokens = _count(usage, "prompt_tokens", self.num_prompt_tokens)
         details = usage.get("prompt_tokens_details")
         if isinstance(details, dict):
@@ -121,7 +122,7 @@ class Answer:
             self.text.append(text)
         if reason and isinstance(reason, str):
             self.finish_reason = _short(reason)
-        if self.finish_reason is not None and (text or reason):
+        if (self.done or self.finish_reason is not None) and (text or reason):
             self.times.finished = now
 
     def _tokens_of(self, choice: Mapping[str, object], with_usage: bool) -> int:
@@ -197,8 +198,10 @@ def _short(text: str) -> str:
     return words if len(words) <= LONGEST_MESSAGE else words[: LONGEST_MESSAGE - 3] + "..."
 
 
-def _count(holder: Mapping[str, object], name: str, before: int | None) -> int | None:
-    """A whole number of at least 0; anything else leaves what is known."""
+def _count(
+    holder: Mapping[str, object], name: str, before: int | None, most: int = MOST_PROMPT
+) -> int | None:
+    """A whole number from 0 to `most`; anything else leaves what is known."""
     value = holder.get(name)
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
     return value if fits else before

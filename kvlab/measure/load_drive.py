@@ -62,7 +62,8 @@ async def closed_loop(
         for request in waiting:
             await send(request, clock())
 
-    tasks = [asyncio.create_task(user()) for _ in range(concurrency)]
+    users = min(concurrency, len(requests))  # more would find nothing to ask
+    tasks = [asyncio.create_task(user()) for _ in range(users)]
     try:
         await asyncio.gather(*tasks)
     finally:

@@ -112,7 +112,7 @@ class PhaseRun:
         """
         if type(repetitions) is not int or repetitions < 1:
             raise ValueError(f"repetitions is {repetitions!r}; give at least 1")
-        if not 0 < seconds < float("inf"):
+        if not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
             raise ValueError(f"seconds is {seconds!r}; give a number above 0")
         check_model(model)
         self.cases = tuple(default_cases(model) if cases is None else cases)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kvlab.core.latency_record import LatencyRecord
-from kvlab.core.latency_summary import percentile
 from kvlab.widgets.growth_words import count
 
 MOST_CHOICES = 16  # values of labels; a label that brings more has no filter
@@ -62,7 +61,7 @@ def length_choices(records: Sequence[LatencyRecord]) -> list[Choice]:
         return [EVERY]
     choices, below = [EVERY], -1
     if len(tops) > len(QUARTERS):
-        tops = sorted({int(percentile(lengths, percent)) for percent in QUARTERS})
+        tops = sorted({lengths[(len(lengths) - 1) * percent // 100] for percent in QUARTERS})
     for top in tops:
         choices.append(_between(next(n for n in lengths if n > below), top))
         below = top

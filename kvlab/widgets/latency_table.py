@@ -84,11 +84,13 @@ def requests_table(payload: Mapping) -> str:
     """Requests in the order of arrival; of many, the failed and the slowest."""
     records, caption = payload["records"], "Each request"
     if len(records) > MOST_ROWS:
-        slowest = sorted(records, key=lambda r: (r[5] is None, -(r[9][0] or 0)))[:MOST_ROWS]
+        order = sorted(
+            range(len(records)), key=lambda i: (records[i][5] is None, -(records[i][9][0] or 0))
+        )
         caption = (
             f"{MOST_ROWS} of {len(records):,} requests: the failed and the slowest first tokens"
         )
-        records = [record for record in records if record in slowest]
+        records = [records[i] for i in sorted(order[:MOST_ROWS])]
     head = [f"{m['short']}, {m['unit']}" for m in payload["metrics"]]
     head[2] = f"longest gap, {payload['metrics'][2]['unit']}"
     rows = [

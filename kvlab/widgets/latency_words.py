@@ -10,7 +10,8 @@ from kvlab.widgets.latency_figures import METRICS, Unit, shown, three
 
 EXPECTED = ("model", "hardware", "arrivals", "concurrency")
 FEW = 100  # values, below which no value lies above the 99th percentile but the longest
-FEW_SAID = "Of fewer than 100 values, p99 is nearly the longest."
+FEW_SAID = "Of fewer than 100 values, p99 lies between the two longest."
+ONE_SAID = "Of one value alone, every percentile is that value."
 FAR = 3  # times the mean from which on p99 is said to lie far above it
 
 
@@ -23,12 +24,12 @@ def verdict(
     over = count(figures["count"], "gap") + " in " if metric == "itl" else ""
     who = f"{METRICS[metric]} of {over}{count(figures['requests'], 'request')}"
     judged = _beside(figures, unit) if target is None else _judged(metric, figures, unit, target)
-    few = FEW_SAID if figures["count"] < FEW else ""
+    few = "" if figures["count"] >= FEW else FEW_SAID if figures["count"] > 1 else ONE_SAID
     return " ".join(filter(None, (f"{who}: {judged}", few, _left_out(figures, counts))))
 
 
 def _judged(metric: str, figures: Mapping, unit: Unit, target: float) -> str:
-    mean, p99 = (f"{name} {unit.text(figures[name])}" for name in ("mean", "p99"))
+    mean, p99 = (f"{name} {_beyond(figures[name], unit, target)}" for name in ("mean", "p99"))
     kept = [figures[name] <= target for name in ("mean", "p99")]
     goal = f"target of {unit.text(target)}"
     if all(kept):
@@ -50,10 +51,16 @@ def _judged(metric: str, figures: Mapping, unit: Unit, target: float) -> str:
     return f"{said} {number} ({shown(three(share))}%) {what}."
 
 
+def _beyond(value: float, unit: Unit, target: float) -> str:
+    """The value as text; one that misses the target by less than is shown says so."""
+    hidden = value > target and unit(value) <= unit(target)
+    return f"{unit.text(value)} (rounded)" if hidden else unit.text(value)
+
+
 def _beside(figures: Mapping, unit: Unit) -> str:
     mean, p50, p99 = (unit.text(figures[name]) for name in ("mean", "p50", "p99"))
     times = figures["p99"] / figures["mean"] if figures["mean"] else 1
-    late = "one in a hundred is longer than" if figures["count"] >= FEW else "p99"
+    late = "99 in a hundred are at most" if figures["count"] >= FEW else "p99"
     far = f", {times:.0f} times the mean" if times >= FAR else ""
     return f"mean {mean}; half are at most {p50}; {late} {p99}{far}."
 

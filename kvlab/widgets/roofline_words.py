@@ -103,8 +103,11 @@ def _best(phase: str, spots: list["Placed"]) -> str:
     mine = [spot for spot in spots if spot.point.phase == phase]
     if not mine:
         return ""
-    best = max(mine, key=lambda spot: (not spot.fits_cache, spot.share))
-    return f"Of {count(len(mine), phase)}, {best.point.case} comes closest: {percent(best.share)}."
+    outside = [spot for spot in mine if not spot.fits_cache]
+    best = max(outside or mine, key=lambda spot: spot.share)
+    which = " whose bytes exceed the cache" if 0 < len(outside) < len(mine) else ""
+    passes = count(len(outside or mine), phase)
+    return f"Of {passes}{which}, {best.point.case} comes closest: {percent(best.share)}."
 
 
 def _left_out(phases: "Phases | None") -> str:

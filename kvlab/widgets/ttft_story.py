@@ -124,7 +124,9 @@ def _about(request_id: str | None, prompt: int | None, cached: int | None) -> st
     """The request in a few words."""
     parts = [] if request_id is None else [f"request {request_id}"]
     parts += [] if prompt is None else [f"prompt of {count(prompt, 'token')}"]
-    parts += [] if cached is None else [f"{cached:,} of them cached"]
+    if cached is not None:
+        known = f"{cached:,} of them cached"
+        parts.append(f"{count(cached, 'prompt token')} cached" if prompt is None else known)
     return ", ".join(parts)
 
 
@@ -135,8 +137,10 @@ def _overview(ruler: Ruler, rows: list[dict]) -> str:
     each = ", ".join(f"{row['boundary']} {ruler.whole(row['length'])}" for row in rows)
     if len(rows) == 1:
         return f"Timed at one boundary: {each}. What lies outside it was not noted."
+    differ = len({row["length"] for row in rows}) == len(rows)
+    seen = f"{len(rows)} different TTFTs" if differ else f"timed at {len(rows)} boundaries"
     return (
-        f"One request, one first token, {len(rows)} different TTFTs: {each}. "
+        f"One request, one first token, {seen}: {each}. "
         "A TTFT without its two ends cannot be compared."
     )
 

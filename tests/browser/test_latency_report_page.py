@@ -73,7 +73,7 @@ def row(page: Page, metric: str) -> list[str]:
 
 def dots(page: Page) -> dict[str, int]:
     """How many marks of each kind are drawn."""
-    paths = page.locator(".kvr-d").evaluate_all(
+    paths = page.locator(".kvq-d").evaluate_all(
         "all => all.map((p) => [p.dataset.k, p.getAttribute('d')])"
     )
     starts = {"bad": 2}  # a cross has two strokes
@@ -86,15 +86,15 @@ def test_cards_and_dots_say_that_the_mean_is_fine_and_p99_is_not(opened, scheme:
     page = opened(payload, color_scheme=scheme)
     ttft = payload["subsets"][0][0]["metrics"]["ttft"]
     for key, sign in (("mean", "✓"), ("p50", "✓"), ("p90", "✓"), ("p99", "✗")):
-        card = page.locator(f".kvr-card[data-k={key}]")
+        card = page.locator(f".kvq-card[data-k={key}]")
         expect(card).to_have_text(f"{key}, s{shown(ttft[key])} {sign}")
         expect(card).to_have_attribute("data-kept", "1" if sign == "✓" else "0")
-    expect(page.locator(".kvr-card[data-k=misses]")).to_contain_text("10 of 393")
+    expect(page.locator(".kvq-card[data-k=misses]")).to_contain_text("10 of 393")
     assert dots(page) == {"away": 0, "none": 0, "ok": 383, "bad": 7, "miss": 10}
     expect(said(page)).to_contain_text("mean 0.4")
     expect(said(page)).to_contain_text("s does not. 10 of 393 requests (2.54%) miss it.")
-    expect(page.locator(".kvr-facts [data-missing]")).to_contain_text("not stated: model, hardware")
-    card_sizes = page.locator(".kvr-card b").evaluate_all(
+    expect(page.locator(".kvq-facts [data-missing]")).to_contain_text("not stated: model, hardware")
+    card_sizes = page.locator(".kvq-card b").evaluate_all(
         "all => all.map((b) => parseFloat(getComputedStyle(b).fontSize))"
     )
     assert min(card_sizes) > 20  # pixels
@@ -119,7 +119,7 @@ def test_every_filter_and_metric_shows_python_s_figures(opened) -> None:
     for metric in payload["metrics"]:
         page.locator(f"[data-metric={metric['name']}]").last.click()
         expect(page.locator("tr[aria-current]")).to_have_attribute("data-row", metric["name"])
-        expect(page.locator(".kvr-card[data-k=mean] small")).to_have_text(f"mean, {metric['unit']}")
+        expect(page.locator(".kvq-card[data-k=mean] small")).to_have_text(f"mean, {metric['unit']}")
 
 
 def test_keys_go_by_arrival_and_by_value(opened) -> None:
@@ -159,7 +159,7 @@ def test_keys_go_by_arrival_and_by_value(opened) -> None:
 def test_a_dot_under_the_pointer_tells_its_request(opened) -> None:
     page = opened(latency_payload(four(), Targets(ttft=3.0)))
     page.keyboard.press("ArrowUp")  # C, the slowest: where its ring is drawn
-    ring = page.locator(".kvr-ring").bounding_box()
+    ring = page.locator(".kvq-ring").bounding_box()
     page.keyboard.press("Escape")
     middle = ring["x"] + ring["width"] / 2, ring["y"] + ring["height"] / 2
     page.mouse.move(*middle)
@@ -184,11 +184,11 @@ def test_arrows_in_a_filter_change_the_filter(opened) -> None:
 
 def test_dots_and_lines_stand_where_the_axis_says(opened) -> None:
     page = opened(latency_payload([record("A", 0.0, 1.0), record("B", 5.0, 9.0)]))
-    heights = page.locator(".kvr-plot").evaluate(
+    heights = page.locator(".kvq-plot").evaluate(
         """plot => {
       const y = (p) => Number(p.getAttribute("d").match(/M[0-9.]+ ([0-9.]+)/)[1]);
-      const dots = plot.querySelector(".kvr-d[data-k=ok]").getAttribute("d");
-      const line = (k) => y(plot.querySelector(`.kvr-m[data-k=${k}]`));
+      const dots = plot.querySelector(".kvq-d[data-k=ok]").getAttribute("d");
+      const line = (k) => y(plot.querySelector(`.kvq-m[data-k=${k}]`));
       return [[...dots.matchAll(/M[0-9.]+ ([0-9.]+)/g)].map((m) => Number(m[1])),
               line("mean"), line("p50"), line("p99")];
     }"""
@@ -218,7 +218,7 @@ def test_nothing_moves_and_all_fits(opened, width: int) -> None:
 
 def test_2000_records_stay_smooth(opened, capsys) -> None:
     page = opened(latency_payload(heavy(2000), GOALS))
-    assert page.locator(".kvr-plot *").count() < 80  # a path for each kind of dot
+    assert page.locator(".kvq-plot *").count() < 80  # a path for each kind of dot
     times = page.evaluate(
         """() => {
       const times = [];

@@ -61,7 +61,7 @@ def middle(locator: Locator) -> tuple[float, float]:
 
 
 def dot(page: Page, index: int) -> Locator:
-    return page.locator(f".kvp-roof [data-point='{index}']")
+    return page.locator(f".kvf-roof [data-point='{index}']")
 
 
 # ---- the view
@@ -70,8 +70,8 @@ def dot(page: Page, index: int) -> Locator:
 def test_dots_stand_where_their_numbers_say(opened) -> None:
     """Points 1 (20 FLOPs a byte, 50 GFLOP/s) and 4 (1 FLOP a byte, 8 GFLOP/s)."""
     page = opened(example())
-    box = page.locator(".kvp-roof .kvp-box").bounding_box()
-    marks = {axis: page.locator(f".kvp-roof [data-axis={axis}]").all() for axis in "xy"}
+    box = page.locator(".kvf-roof .kvf-box").bounding_box()
+    marks = {axis: page.locator(f".kvf-roof [data-axis={axis}]").all() for axis in "xy"}
     ticks = {axis: {t.text_content(): middle(t) for t in marks[axis]} for axis in "xy"}
     prefill, decode = middle(dot(page, 1)), middle(dot(page, 4))
     one, ten = ticks["x"]["1"][0], ticks["x"]["10"][0]
@@ -99,7 +99,7 @@ def test_keys_walk_through_the_passes_and_the_line_tells_the_story(opened) -> No
     page.keyboard.press("End")
     expect(page.locator("[data-say]")).to_contain_text("decode 4 x 512 (4 requests")
     expect(page.locator("[data-share]")).to_have_text("at least 20.0 ms of 25.0 ms: 80 %")
-    near = page.locator(".kvp-dot[data-near]")
+    near = page.locator(".kvf-dot[data-near]")
     expect(near).to_have_count(3)  # in the roofline and in both curves of its phase
     assert near.evaluate_all("all => all.map((e) => e.dataset.point)") == ["4", "4", "4"]
     page.keyboard.press("Home")
@@ -112,8 +112,8 @@ def test_keys_walk_through_the_passes_and_the_line_tells_the_story(opened) -> No
 
 def test_what_fits_into_the_cache_is_marked(opened) -> None:
     page = opened(example())
-    expect(page.locator(".kvp-roof [data-cached]")).to_have_count(1)
-    expect(page.locator(".kvp-caption").first).to_contain_text("dashed ring: fits into the cache")
+    expect(page.locator(".kvf-roof [data-cached]")).to_have_count(1)
+    expect(page.locator(".kvf-caption").first).to_contain_text("dashed ring: fits into the cache")
     expect(dot(page, 2)).to_have_attribute(
         "title", "decode 1 x 8: 200 % of the time it took; fits into the cache"
     )
@@ -121,15 +121,15 @@ def test_what_fits_into_the_cache_is_marked(opened) -> None:
 
 def test_curves_show_both_phases_with_their_bounds_and_units(opened) -> None:
     page = opened(example())
-    names = page.locator(".kvp-curves [data-name]").all_text_contents()
+    names = page.locator(".kvf-curves [data-name]").all_text_contents()
     assert [name for name in names if "pass" in name or "tokens/s" in name] == [
         *("ms a pass", "ms a pass, 1 token each", "tokens/s", "tokens/s")
     ]
     assert {"prompt length, tokens", "batch size, requests"} < set(names)
-    plots = page.locator(".kvp-curves .kvp-plot")
+    plots = page.locator(".kvf-curves .kvf-plot")
     for at, count in ((0, 2), (1, 3), (2, 2), (3, 3)):
-        expect(plots.nth(at).locator(".kvp-dot")).to_have_count(count)
-        assert plots.nth(at).locator("path.kvp-M").count() == (1 if count == 2 else 2)
+        expect(plots.nth(at).locator(".kvf-dot")).to_have_count(count)
+        assert plots.nth(at).locator("path.kvf-M").count() == (1 if count == 2 else 2)
     short, long = (middle(plots.first.locator(f"[data-point='{i}']")) for i in (0, 1))
     assert long[0] > short[0] and long[1] < short[1]  # the longer prompt takes longer
 
@@ -170,7 +170,7 @@ def test_the_timer_without_a_kernel_shows_its_fields_and_an_empty_roof(opened) -
     page = opened(phase_timer(seconds=10).html(), "phase_timer")
     expect(page.locator("[data-empty]")).to_have_text("press Run")
     expect(page.locator("[data-do=run]")).to_be_disabled()
-    expect(page.locator(".kvr-now")).to_have_text(
+    expect(page.locator(".kvm-now")).to_have_text(
         "With a running kernel these passes can be timed."
     )
     expect(page.locator("[data-control=lengths] input")).to_have_value("16, 64, 256, 512")
@@ -198,7 +198,7 @@ def timer(page: Page) -> Locator:
 
 
 def points(timer: Locator) -> Locator:
-    return timer.locator(".kvp-roof [data-point]")
+    return timer.locator(".kvf-roof [data-point]")
 
 
 def press(timer: Locator, name: str) -> None:
@@ -214,14 +214,14 @@ def test_run_shows_progress_and_points_as_they_come(
     press(timer, "run")
     expect(timer).to_have_attribute("data-running", "")
     expect(timer.locator("[data-do=stop]")).to_be_focused()  # the keyboard stays at the buttons
-    expect(timer.locator(".kvr-now")).to_have_text(re.compile("^ceiling "), timeout=30_000)
+    expect(timer.locator(".kvm-now")).to_have_text(re.compile("^ceiling "), timeout=30_000)
     expect(timer.locator("[data-empty]")).to_have_text("measuring …")
     expect(timer.get_by_role("progressbar")).to_have_attribute(
         "aria-valuetext", re.compile(r"^\d+ %: ")
     )
     expect(points(timer)).to_have_count(7, timeout=60_000)
     expect(timer).not_to_have_attribute("data-running", "", timeout=30_000)
-    expect(timer.locator(".kvr-now")).to_have_text(re.compile("^7 of 7 passes measured in "))
+    expect(timer.locator(".kvm-now")).to_have_text(re.compile("^7 of 7 passes measured in "))
     expect(timer.locator("[data-do=run]")).to_be_focused()
     expect(timer.locator("[data-say]")).to_contain_text("prefill 1 x 32")  # measured last
     assert timer.bounding_box()["height"] == height
@@ -235,10 +235,10 @@ def test_stop_comes_through_and_keeps_the_points(watch: Watch, page: Page, timer
     seconds.focus()
     page.keyboard.press("End")  # 120 seconds, longer than any of the waits below
     press(timer, "run")
-    expect(timer.locator(".kvr-now")).to_have_text(re.compile(r"^pass [3-9] of 10"), timeout=45_000)
+    expect(timer.locator(".kvm-now")).to_have_text(re.compile(r"^pass [3-9] of 10"), timeout=45_000)
     press(timer, "stop")
     expect(timer).not_to_have_attribute("data-running", "", timeout=45_000)
-    said = timer.locator(".kvr-now").text_content()
+    said = timer.locator(".kvm-now").text_content()
     found = re.fullmatch(r"(\d+) of 10 passes measured in \d+ s; then it was stopped", said)
     assert found and 2 <= int(found[1]) < 10
     expect(points(timer)).to_have_count(int(found[1]))

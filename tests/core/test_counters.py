@@ -43,6 +43,16 @@ def test_a_metrics_page_summed_over_engines():
     assert read_prometheus(PAGE) == PrefixCacheCount(2000.0, 400.0, created=1.7e9)
 
 
+def test_an_exemplar_behind_a_value_is_no_value():
+    page = 'q_total{e="0"} 30 1.7 # {trace_id="x"} 0.5 1.7\nh_total 3 # {id="y"} 1.0\n'
+    assert read_prometheus(page, (("q", "h"),)) == PrefixCacheCount(30.0, 3.0)
+
+
+def test_signs_in_quoted_labels_belong_to_them():
+    page = r'q_total{a="} 7 # {",b="\"} 8"} 30' + '\nh_total{a="{"}3\n'
+    assert read_prometheus(page, (("q", "h"),)) == PrefixCacheCount(30.0, 3.0)
+
+
 def test_older_and_other_names():
     old = "vllm:gpu_prefix_cache_queries_total 10\nvllm:gpu_prefix_cache_hits_total 4\n"
     assert read_prometheus(old) == PrefixCacheCount(10.0, 4.0)

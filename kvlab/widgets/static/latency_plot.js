@@ -3,23 +3,23 @@
 
 const LATENCY_MARKS = [["p50", "p50"], ["mean", "mean"], ["p90", "p90"], ["p99", "p99"]];
 const PLOT_CSS = `
-.kvr-plot{position:relative;min-width:0;height:20em;cursor:crosshair}
-.kvr-plot svg{position:absolute;inset:0;display:block;overflow:hidden}
-.kvr-plot path{fill:none;stroke-linecap:round}
-.kvr-d[data-k=ok]{stroke:var(--focus);opacity:.62}
-.kvr-plot .kvr-d[data-k=miss]{fill:#d55e00;stroke:var(--paper);stroke-width:1}
-.kvr-d[data-k=none]{stroke:var(--soft);stroke-width:1.5}
-.kvr-d[data-k=bad]{stroke:var(--bad);stroke-width:2}
-.kvr-d[data-k=away]{stroke:var(--soft);opacity:.16}
-.kvr-axis{stroke:var(--soft);stroke-width:1}.kvr-grid{stroke:var(--line);stroke-width:1}
-.kvr-m{stroke-width:2;stroke:var(--ink)}.kvr-m[data-k=p50]{stroke-dasharray:2 5}.kvr-m[data-k=p90]{stroke-dasharray:8 5}
-.kvr-m[data-k=mean]{stroke:#009e73;stroke-width:3.5}.kvr-m[data-k=p99]{stroke:#d55e00;stroke-width:3.5}
-.kvr-plot .kvr-over{fill:color-mix(in srgb,#d55e00 9%,transparent)}.kvr-target{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:1 4}
-.kvr-lead{stroke:var(--soft);stroke-width:1}
-.kvr-plot text{fill:var(--soft);dominant-baseline:central;font:inherit;font-size:var(--s)}
-.kvr-plot text.kvr-tag{fill:var(--ink);font-weight:650}
-.kvr-plot text.kvr-in{fill:var(--ink);font-weight:600;paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
-.kvr-ring{stroke:var(--ink);stroke-width:2.5}.kvr-drop{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3}
+.kvq-plot{position:relative;min-width:0;height:20em;cursor:crosshair}
+.kvq-plot svg{position:absolute;inset:0;display:block;overflow:hidden}
+.kvq-plot path{fill:none;stroke-linecap:round}
+.kvq-d[data-k=ok]{stroke:var(--focus);opacity:.62}
+.kvq-plot .kvq-d[data-k=miss]{fill:#d55e00;stroke:var(--paper);stroke-width:1}
+.kvq-d[data-k=none]{stroke:var(--soft);stroke-width:1.5}
+.kvq-d[data-k=bad]{stroke:var(--bad);stroke-width:2}
+.kvq-d[data-k=away]{stroke:var(--soft);opacity:.16}
+.kvq-axis{stroke:var(--soft);stroke-width:1}.kvq-grid{stroke:var(--line);stroke-width:1}
+.kvq-m{stroke-width:2;stroke:var(--ink)}.kvq-m[data-k=p50]{stroke-dasharray:2 5}.kvq-m[data-k=p90]{stroke-dasharray:8 5}
+.kvq-m[data-k=mean]{stroke:#009e73;stroke-width:3.5}.kvq-m[data-k=p99]{stroke:#d55e00;stroke-width:3.5}
+.kvq-plot .kvq-over{fill:color-mix(in srgb,#d55e00 9%,transparent)}.kvq-target{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:1 4}
+.kvq-lead{stroke:var(--soft);stroke-width:1}
+.kvq-plot text{fill:var(--soft);dominant-baseline:central;font:inherit;font-size:var(--s)}
+.kvq-plot text.kvq-tag{fill:var(--ink);font-weight:650}
+.kvq-plot text.kvq-in{fill:var(--ink);font-weight:600;paint-order:stroke;stroke:var(--paper);stroke-width:4px;stroke-linejoin:round}
+.kvq-ring{stroke:var(--ink);stroke-width:2.5}.kvq-drop{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3}
 `;
 const LATENCY_NS = icon("").firstElementChild.namespaceURI;
 
@@ -88,7 +88,7 @@ function latencyAxes(svg, s, metric, came, subset) {
   const { left, right, top, bottom, em } = s, size = { "font-size": em };
   const text = (x, y, anchor, words, css = "") => svg.append(latencySvg("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor, class: css, ...size }, words));
   for (const value of latencyTicks(s.most, 5)) {
-    svg.append(latencySvg("path", { class: "kvr-grid", d: `M${left} ${s.y(value).toFixed(1)}H${right}` }));
+    svg.append(latencySvg("path", { class: "kvq-grid", d: `M${left} ${s.y(value).toFixed(1)}H${right}` }));
     text(left - em * 0.5, s.y(value), "end", `${latencyNumber(value)} ${metric.unit === "steps" ? "" : metric.unit}`.trim());
   }
   for (const at of latencyTicks(s.last, (right - left) / (em * 7))) text(s.x(at), s.height - em * 0.65, "middle", latencyNumber(at));
@@ -96,14 +96,14 @@ function latencyAxes(svg, s, metric, came, subset) {
   const { undefined: missing } = subset.metrics[metric.name];
   text(left - em * 0.5, s.lanes[0], "end", "○ no value");
   text(left - em * 0.5, s.lanes[1], "end", "✗ failed");
-  [missing, subset.failed].forEach((number, i) => text(right + em * 0.9, s.lanes[i], "start", thousands(number), "kvr-tag"));
-  svg.append(latencySvg("path", { class: "kvr-axis", d: `M${left} ${top}V${bottom}H${right}` }));
+  [missing, subset.failed].forEach((number, i) => text(right + em * 0.9, s.lanes[i], "start", thousands(number), "kvq-tag"));
+  svg.append(latencySvg("path", { class: "kvq-axis", d: `M${left} ${top}V${bottom}H${right}` }));
   if (metric.target === null) return;
   const y = s.y(metric.target), words = `target ${latencyNumber(metric.target)} ${metric.unit}`;
-  if (y < top) return text(right - em * 0.4, top + em * 0.4, "end", `${words}: far above, all keep it`, "kvr-in");
-  svg.append(latencySvg("path", { class: "kvr-over", d: `M${left} ${top}H${right}V${y.toFixed(1)}H${left}Z`, stroke: "none" }));
-  svg.append(latencySvg("path", { class: "kvr-target", d: `M${left} ${y.toFixed(1)}H${right}` }));
-  text(left + em * 0.6, y - em * 0.75, "start", `${words}; above it: missed`, "kvr-in");
+  if (y < top) return text(right - em * 0.4, top + em * 0.4, "end", `${words}: far above, all keep it`, "kvq-in");
+  svg.append(latencySvg("path", { class: "kvq-over", d: `M${left} ${top}H${right}V${y.toFixed(1)}H${left}Z`, stroke: "none" }));
+  svg.append(latencySvg("path", { class: "kvq-target", d: `M${left} ${y.toFixed(1)}H${right}` }));
+  text(left + em * 0.6, y - em * 0.75, "start", `${words}; above it: missed`, "kvq-in");
 }
 
 /** The whole picture of one metric under one filter; the ring stays apart. */
@@ -118,14 +118,14 @@ function latencyDraw(box, { records, m, metric, came, subset, fits }) {
     if (inside || kind === "ok" || kind === "miss") paths[inside ? kind : "away"] += latencyMark(inside ? kind : "ok", x, y, em);
   }
   const thick = (em * (records.length > 300 ? 0.5 : 0.7)).toFixed(1), figures = subset.metrics[metric.name];
-  for (const [kind, d] of Object.entries(paths)) svg.append(latencySvg("path", { class: "kvr-d", "data-k": kind, d, ...(["ok", "away"].includes(kind) ? { "stroke-width": thick } : {}) }));
+  for (const [kind, d] of Object.entries(paths)) svg.append(latencySvg("path", { class: "kvq-d", "data-k": kind, d, ...(["ok", "away"].includes(kind) ? { "stroke-width": thick } : {}) }));
   const lines = LATENCY_MARKS.filter(([key]) => figures[key] !== null).map(([key, name]) => ({ key, name, y: s.y(figures[key]) }));
   for (const { key, name, y, at } of latencySpread(lines, em * 1.15, s.top, s.bottom - em * 0.2)) {
-    svg.append(latencySvg("path", { class: "kvr-m", "data-k": key, d: `M${s.left} ${y.toFixed(1)}H${s.right}` }));
-    svg.append(latencySvg("path", { class: "kvr-lead", d: `M${s.right} ${y.toFixed(1)}L${(s.right + em * 0.7).toFixed(1)} ${at.toFixed(1)}` }));
-    svg.append(latencySvg("text", { class: "kvr-tag", x: (s.right + em * 0.9).toFixed(1), y: at.toFixed(1) }, name));
+    svg.append(latencySvg("path", { class: "kvq-m", "data-k": key, d: `M${s.left} ${y.toFixed(1)}H${s.right}` }));
+    svg.append(latencySvg("path", { class: "kvq-lead", d: `M${s.right} ${y.toFixed(1)}L${(s.right + em * 0.7).toFixed(1)} ${at.toFixed(1)}` }));
+    svg.append(latencySvg("text", { class: "kvq-tag", x: (s.right + em * 0.9).toFixed(1), y: at.toFixed(1) }, name));
   }
-  const ring = latencySvg("path", { class: "kvr-ring", d: "" }), drop = latencySvg("path", { class: "kvr-drop", d: "" });
+  const ring = latencySvg("path", { class: "kvq-ring", d: "" }), drop = latencySvg("path", { class: "kvq-drop", d: "" });
   svg.append(drop, ring);
   box.replaceChildren(svg);
   const show = (record) => {

@@ -1,28 +1,28 @@
 // The view "latency report": who waited how long, the mean beside the percentiles, targets, filters (section 21.2).
 
 const LATENCY_CSS = `${PLOT_CSS}
-.kvr{display:grid;gap:.5em}
-.kvr-cards{display:grid;grid-template-columns:minmax(0,1.1fr) repeat(4,minmax(0,1fr)) minmax(0,1.5fr);gap:.5em}
-.kvr-card{min-width:0;height:3.95em;padding:.2em .6em .3em;border:1px solid var(--line);border-left:5px solid var(--line);border-radius:6px;white-space:nowrap;overflow:hidden}
-.kvr-card small{display:block;color:var(--soft);font-size:.86em;overflow:hidden;text-overflow:ellipsis}.kvr-card b{font-size:1.75em;line-height:1.15;font-weight:700}
-.kvr-card i{font-style:normal;font-weight:700;font-size:1.2em}.kvr-card[data-kept="1"] i{color:var(--good)}.kvr-card[data-kept="0"]{background:color-mix(in srgb,#d55e00 14%,var(--paper))}.kvr-card[data-kept="0"] i{color:var(--bad)}
-.kvr-card[data-k=mean]{border-left-color:#009e73}.kvr-card[data-k=p99]{border-left-color:#d55e00}.kvr-card[data-k=metric]{border-color:transparent;padding-left:0}
-.kvr-cols{display:grid;grid-template-columns:minmax(0,1.5fr) minmax(0,1fr);gap:.3em 1.1em}
-.kvr-side{display:grid;grid-template-rows:auto auto minmax(0,1fr);gap:.5em;height:20em;min-width:0}
-.kvr-filters{display:flex;gap:.6em;min-width:0}.kvr-filters label{flex:1;min-width:0;color:var(--soft);font-size:.86em;white-space:nowrap}
-.kv .kvr select{display:block;width:100%;min-width:0;height:1.95em;padding:0 .3em;font:inherit;font-size:1.1em;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink)}
-.kv .kvr table{width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font:inherit;font-size:.92em;color:inherit}
-.kv .kvr :is(th,td){padding:.12em .25em;border:0;background:none;text-align:right;font-weight:400;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
-.kv .kvr tr{background:none}.kv .kvr thead th{color:var(--soft)}.kv .kvr :is(th,thead th):first-child{text-align:left;width:25%}
-.kv .kvr tbody tr{border-top:1px solid var(--line)}.kv .kvr tr[aria-current]{background:color-mix(in srgb,var(--focus) 16%,var(--paper))}
-.kv .kvr tbody th button{display:inline-flex;justify-content:flex-start;gap:.3em;align-items:center;width:100%;height:1.9em;padding:0 .4em;font-weight:600;overflow:hidden;white-space:nowrap}
-.kv .kvr th button span{color:var(--soft);font-weight:400}.kv .kvr td[data-kept="0"]{color:var(--bad);font-weight:700}
-.kvr-facts{margin:0;padding:0;overflow:auto;list-style:none;font-size:.86em;line-height:1.4;scrollbar-width:thin}
-.kvr-facts li{display:inline;overflow-wrap:anywhere}.kvr-facts li+li::before{content:" · ";color:var(--soft)}.kvr-facts b{font-weight:600}.kvr-facts [data-missing]{color:var(--bad)}
+.kvq{display:grid;gap:.5em}
+.kvq-cards{display:grid;grid-template-columns:minmax(0,1.1fr) repeat(4,minmax(0,1fr)) minmax(0,1.5fr);gap:.5em}
+.kvq-card{min-width:0;height:3.95em;padding:.2em .6em .3em;border:1px solid var(--line);border-left:5px solid var(--line);border-radius:6px;white-space:nowrap;overflow:hidden}
+.kvq-card small{display:block;color:var(--soft);font-size:.86em;overflow:hidden;text-overflow:ellipsis}.kvq-card b{font-size:1.75em;line-height:1.15;font-weight:700}
+.kvq-card i{font-style:normal;font-weight:700;font-size:1.2em}.kvq-card[data-kept="1"] i{color:var(--good)}.kvq-card[data-kept="0"]{background:color-mix(in srgb,#d55e00 14%,var(--paper))}.kvq-card[data-kept="0"] i{color:var(--bad)}
+.kvq-card[data-k=mean]{border-left-color:#009e73}.kvq-card[data-k=p99]{border-left-color:#d55e00}.kvq-card[data-k=metric]{border-color:transparent;padding-left:0}
+.kvq-cols{display:grid;grid-template-columns:minmax(0,1.5fr) minmax(0,1fr);gap:.3em 1.1em}
+.kvq-side{display:grid;grid-template-rows:auto auto minmax(0,1fr);gap:.5em;height:20em;min-width:0}
+.kvq-filters{display:flex;gap:.6em;min-width:0}.kvq-filters label{flex:1;min-width:0;color:var(--soft);font-size:.86em;white-space:nowrap}
+.kv .kvq select{display:block;width:100%;min-width:0;height:1.95em;padding:0 .3em;font:inherit;font-size:1.1em;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink)}
+.kv .kvq table{width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font:inherit;font-size:.92em;color:inherit}
+.kv .kvq :is(th,td){padding:.12em .25em;border:0;background:none;text-align:right;font-weight:400;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
+.kv .kvq tr{background:none}.kv .kvq thead th{color:var(--soft)}.kv .kvq :is(th,thead th):first-child{text-align:left;width:25%}
+.kv .kvq tbody tr{border-top:1px solid var(--line)}.kv .kvq tr[aria-current]{background:color-mix(in srgb,var(--focus) 16%,var(--paper))}
+.kv .kvq tbody th button{display:inline-flex;justify-content:flex-start;gap:.3em;align-items:center;width:100%;height:1.9em;padding:0 .4em;font-weight:600;overflow:hidden;white-space:nowrap}
+.kv .kvq th button span{color:var(--soft);font-weight:400}.kv .kvq td[data-kept="0"]{color:var(--bad);font-weight:700}
+.kvq-facts{margin:0;padding:0;overflow:auto;list-style:none;font-size:.86em;line-height:1.4;scrollbar-width:thin}
+.kvq-facts li{display:inline;overflow-wrap:anywhere}.kvq-facts li+li::before{content:" · ";color:var(--soft)}.kvq-facts b{font-weight:600}.kvq-facts [data-missing]{color:var(--bad)}
 .kv[data-view=latency_report] .kv-say{margin-bottom:0}
-.kv-large .kvr{font-size:.86em;gap:.35em}.kv-large :is(.kvr-plot,.kvr-side){height:20em}.kv-large .kvr-cols{grid-template-columns:minmax(0,1.35fr) minmax(0,1fr)}
-.kv-large[data-view=latency_report] .kv-say-text{font-size:.94em}.kv-large .kvr-card{height:4.2em}.kv-large .kvr-card b{font-size:1.95em}
-@media(max-width:760px){.kvr-cols{grid-template-columns:minmax(0,1fr)}.kvr-cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
+.kv-large .kvq{font-size:.86em;gap:.35em}.kv-large :is(.kvq-plot,.kvq-side){height:20em}.kv-large .kvq-cols{grid-template-columns:minmax(0,1.35fr) minmax(0,1fr)}
+.kv-large[data-view=latency_report] .kv-say-text{font-size:.94em}.kv-large .kvq-card{height:4.2em}.kv-large .kvq-card b{font-size:1.95em}
+@media(max-width:760px){.kvq-cols{grid-template-columns:minmax(0,1fr)}.kvq-cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
 `;
 const LATENCY_NAMES = { ttft: "time to first token", tpot: "time per output token", itl: "gaps between outputs", e2el: "end to end" };
 
@@ -36,7 +36,7 @@ function latencySentence(record, payload) {
   const kinds = labels.map((i) => payload.labels[i]).join(", ");
   const sizes = [
     prompt === null ? "prompt length not recorded" : `prompt of ${counted(prompt, "token")}`,
-    ...(cached === null ? [] : [`${thousands(cached)} of them cached`]),
+    ...(cached === null ? [] : [prompt === null ? `${counted(cached, "prompt token")} cached` : `${thousands(cached)} of them cached`]),
     `${counted(outputs, "output token")}${estimated ? " (estimated)" : ""}`,
   ];
   const start = `Request ${id}${kinds ? ` (${kinds})` : ""}, came at ${latencyNumber(came)} ${payload.came}: ${sizes.join(", ")}.`;
@@ -54,7 +54,7 @@ function latencyCards(payload, m, subset) {
   const metric = payload.metrics[m], { name, unit, target } = metric, figures = subset.metrics[name];
   const card = (key, title, value, kept = null) => {
     const sign = kept === null ? [] : [" ", h("i", {}, kept ? "✓" : "✗")];
-    return h("div", { class: "kvr-card", "data-k": key, "data-kept": kept === null ? null : Number(kept), title: `${title}: ${value}` }, h("small", {}, title), h("b", {}, value), ...sign);
+    return h("div", { class: "kvq-card", "data-k": key, "data-kept": kept === null ? null : Number(kept), title: `${title}: ${value}` }, h("small", {}, title), h("b", {}, value), ...sign);
   };
   const cards = ["mean", "p50", "p90", "p99"].map((key) => {
     const kept = target === null || figures[key] === null ? null : figures.kept.includes(key);
@@ -80,7 +80,7 @@ function latencyTable(payload, m, subset, choose) {
 }
 
 function latencyFacts(payload, subset) {
-  const list = h("ul", { class: "kvr-facts", tabindex: "0", "aria-label": "conditions and counts" });
+  const list = h("ul", { class: "kvq-facts", tabindex: "0", "aria-label": "conditions and counts" });
   const add = (name, text, missing) => list.append(h("li", { "data-missing": missing ? "" : null }, h("b", {}, `${missing ? "! " : ""}${name}: `), text));
   const counts = [`${thousands(subset.done)} completed`, `${thousands(subset.failed)} failed`];
   if (subset.estimated) counts.push(`${thousands(subset.estimated)} with estimated output tokens`);
@@ -101,13 +101,13 @@ function latencySelect(name, label, options, change) {
 VIEWS.latency_report = (element, payload) => {
   const records = latencyRecords(payload), state = { m: 0, label: 0, length: 0, at: null, kept: null }; // kept: chosen by a press or a key
   const frame = createFrame(element, { view: "latency_report", title: payload.title, hint: `timed at the ${payload.boundary} · one dot a request${payload.metrics.some(({ target }) => target !== null) ? " · ◆ misses the target" : ""}`, css: LATENCY_CSS });
-  const { root } = frame, cards = h("div", { class: "kvr-cards" }), plot = h("div", { class: "kvr-plot" });
-  const side = h("div", { class: "kvr-side" }), table = h("div"), facts = h("div", { style: "min-height:0;display:grid" });
-  const filters = h("div", { class: "kvr-filters" },
+  const { root } = frame, cards = h("div", { class: "kvq-cards" }), plot = h("div", { class: "kvq-plot" });
+  const side = h("div", { class: "kvq-side" }), table = h("div"), facts = h("div", { style: "min-height:0;display:grid" });
+  const filters = h("div", { class: "kvq-filters" },
     latencySelect("label", "requests", payload.labels, (i) => filter("label", i)),
     latencySelect("length", "prompt length", payload.lengths, (i) => filter("length", i)));
   side.append(filters, table, facts);
-  frame.body.append(h("div", { class: "kvr" }, cards, h("div", { class: "kvr-cols" }, plot, side)));
+  frame.body.append(h("div", { class: "kvq" }, cards, h("div", { class: "kvq-cols" }, plot, side)));
   const text = h("div", { class: "kv-say-text", role: "status", "aria-live": "polite", "data-say": "" });
   const longest = [...payload.subsets.flat().flatMap((s) => Object.values(s.metrics).map((one) => one.said)), ...records.map((r) => latencySentence(r, payload))].reduce((a, b) => (b.length > a.length ? b : a));
   root.append(h("div", { class: "kv-say" }, text, h("div", { class: "kv-ghost", "aria-hidden": "true" }, longest)));

@@ -6,22 +6,22 @@ const PHASE_TIMER_CSS = `
 .kv[data-view=phase_timer] .kve-field.kve-field{max-width:none;gap:.1em;font-size:1em;grid-column:span 2}
 .kv[data-view=phase_timer] .kve-field.kve-field:is([data-control=model],[data-control=lengths]){grid-column:span 3}
 .kv[data-view=phase_timer] :is(select,input[type=text]){height:2em}.kv[data-view=phase_timer] input[type=range]{height:2em}
-.kvr{display:flex;align-items:center;gap:.6em;margin-bottom:.4em}
-.kv .kvr button{width:auto;padding:0 1em;display:inline-flex;align-items:center;gap:.4em;font-weight:600}
-.kv .kvr [data-do=run]:not(:disabled){background:var(--focus);border-color:var(--focus);color:var(--paper)}
-.kv .kvr button:disabled{opacity:.45;cursor:default}
-.kvr-bar{flex:1 1 30%;height:.75em;border-radius:.4em;background:var(--line);overflow:hidden}
-.kvr-bar i{display:block;height:100%;width:0;background:var(--focus);transition:width .2s}
-.kvr-now{flex:2 1 40%;min-width:0;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
-.kv-large .kvr-now{font-weight:500}
-.kv[data-view=phase_timer] .kvp{height:20.5em}.kv[data-view=phase_timer].kv-large .kvp{height:17.2em}
+.kvm{display:flex;align-items:center;gap:.6em;margin-bottom:.4em}
+.kv .kvm button{width:auto;padding:0 1em;display:inline-flex;align-items:center;gap:.4em;font-weight:600}
+.kv .kvm [data-do=run]:not(:disabled){background:var(--focus);border-color:var(--focus);color:var(--paper)}
+.kv .kvm button:disabled{opacity:.45;cursor:default}
+.kvm-bar{flex:1 1 30%;height:.75em;border-radius:.4em;background:var(--line);overflow:hidden}
+.kvm-bar i{display:block;height:100%;width:0;background:var(--focus);transition:width .2s}
+.kvm-now{flex:2 1 40%;min-width:0;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
+.kv-large .kvm-now{font-weight:500}
+.kv[data-view=phase_timer] .kvf{height:20.5em}.kv[data-view=phase_timer].kv-large .kvf{height:17.2em}
 .kv .kv[data-view=phases]>.kv-say .kv-say-text{min-height:4.35em}.kv .kv.kv-large[data-view=phases]>.kv-say{margin:.2em 0 .3em;padding:.3em .8em;font-size:.84em}
 @media(min-width:1600px){.kv .kv:not(.kv-large)[data-view=phases]>.kv-say .kv-say-text{min-height:2.9em}}
-.kv-large[data-view=phase_timer] .kve-field input{font-size:.82em}.kv[data-view=phase_timer].kv-large>.kv-head,.kv-large .kvr{margin-bottom:.2em}
+.kv-large[data-view=phase_timer] .kve-field input{font-size:.82em}.kv[data-view=phase_timer].kv-large>.kv-head,.kv-large .kvm{margin-bottom:.2em}
 .kv[data-view=phase_timer] .kve-error{margin-bottom:.3em;padding:.2em .8em}
-@media(min-width:1600px) and (min-height:900px){.kv[data-view=phase_timer]:not(.kv-large) .kvp{height:27em}}
-@media(max-width:760px){.kv[data-view=phase_timer] .kve-field.kve-field{grid-column:span 7}.kv[data-view=phase_timer] .kvp{height:auto}}
-@media(prefers-reduced-motion:reduce){.kvr-bar i{transition:none}}
+@media(min-width:1600px) and (min-height:900px){.kv[data-view=phase_timer]:not(.kv-large) .kvf{height:27em}}
+@media(max-width:760px){.kv[data-view=phase_timer] .kve-field.kve-field{grid-column:span 7}.kv[data-view=phase_timer] .kvf{height:auto}}
+@media(prefers-reduced-motion:reduce){.kvm-bar i{transition:none}}
 `;
 const STOP_ICON = "M4.5 4.5h11v11h-11z";
 
@@ -33,9 +33,9 @@ function phaseTimerRow(act) {
     return made;
   };
   const run = button("run", "Run", ICONS.play), stop = button("stop", "Stop", STOP_ICON);
-  const fill = h("i"), now = h("span", { class: "kvr-now", role: "status" });
-  const bar = h("div", { class: "kvr-bar", role: "progressbar", "aria-label": "measured", "aria-valuemin": "0", "aria-valuemax": "100" }, fill);
-  const element = h("div", { class: "kvr" }, run, stop, bar, now);
+  const fill = h("i"), now = h("span", { class: "kvm-now", role: "status" });
+  const bar = h("div", { class: "kvm-bar", role: "progressbar", "aria-label": "measured", "aria-valuemin": "0", "aria-valuemax": "100" }, fill);
+  const element = h("div", { class: "kvm" }, run, stop, bar, now);
   const show = ({ running, part, now: text, runs }, model) => {
     const percent = Math.round(100 * part);
     fill.style.width = `${running ? Math.max(percent, 2) : percent}%`;

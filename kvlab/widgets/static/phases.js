@@ -7,10 +7,10 @@ function phasesCaptions({ points }) {
     svg.append(phasesDraw("path", { class: kind, d: "M0 3H20" }));
     return svg;
   };
-  const key = (phase, letter) => h("span", { class: "kvp-dot kvp-key", "data-phase": phase }, letter);
-  const roof = h("div", { class: "kvp-caption" }, h("b", {}, "Roofline"), h("span", {}, key("prefill", "P"), "prefill"), h("span", {}, key("decode", "D"), "decode"), h("span", {}, "requests x tokens"));
+  const key = (phase, letter) => h("span", { class: "kvf-dot kvf-key", "data-phase": phase }, letter);
+  const roof = h("div", { class: "kvf-caption" }, h("b", {}, "Roofline"), h("span", {}, key("prefill", "P"), "prefill"), h("span", {}, key("decode", "D"), "decode"), h("span", {}, "requests x tokens"));
   if (points.some(({ cached }) => cached)) roof.append(h("span", {}, "dashed ring: fits into the cache"));
-  const curves = h("div", { class: "kvp-caption" }, h("b", {}, "Time and rate"), h("span", {}, line("kvp-M"), "bytes / bandwidth"), h("span", {}, line("kvp-A"), "FLOPs / rate"));
+  const curves = h("div", { class: "kvf-caption" }, h("b", {}, "Time and rate"), h("span", {}, line("kvf-M"), "bytes / bandwidth"), h("span", {}, line("kvf-A"), "FLOPs / rate"));
   return { roof, curves };
 }
 
@@ -19,10 +19,10 @@ VIEWS.phases = (element, payload, options) => {
   const frame = createFrame(element, { view: "phases", title: payload.title, hint: about, css: PHASES_CSS });
   const roof = phasesRoof(payload), captions = phasesCaptions(payload);
   const curves = ["time", "rate"].flatMap((what) => PHASES_CURVES.map((curve) => phasesCurve(points, curve, what)));
-  const plots = h("div", { class: "kvp", "aria-hidden": "true" });
+  const plots = h("div", { class: "kvf", "aria-hidden": "true" });
   plots.append(
-    h("div", { class: "kvp-side" }, captions.roof, roof.element),
-    h("div", { class: "kvp-side" }, captions.curves, h("div", { class: "kvp-curves" }, ...curves.map((curve) => curve.element))),
+    h("div", { class: "kvf-side" }, captions.roof, roof.element),
+    h("div", { class: "kvf-side" }, captions.curves, h("div", { class: "kvf-curves" }, ...curves.map((curve) => curve.element))),
   );
   frame.body.append(plots);
 

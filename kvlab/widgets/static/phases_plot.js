@@ -2,46 +2,46 @@
 // Lines are drawn in a box of 100 by 100; texts and dots are elements above it, so that they keep their shape.
 
 const PHASES_CSS = `
-.kvp{--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
-.kvp-side{display:grid;grid-template-rows:auto minmax(0,1fr);min-height:0}
-.kvp-curves{display:grid;grid-template:minmax(0,1fr) minmax(0,1.14fr)/repeat(2,minmax(0,1fr));min-height:0}
-.kvp-caption{display:flex;flex-wrap:nowrap;gap:0 1.1em;font-size:.92em;color:var(--soft);white-space:nowrap;overflow:hidden;line-height:1.5}
-.kvp-caption b{color:var(--ink);font-weight:600}.kvp-caption svg{width:2.1em;height:.7em;margin-right:.35em;overflow:visible}
-.kvp-plot{position:relative;min-height:0}
-.kvp-box{position:absolute;inset:1.7em .7em 1.5em 3.9em;border:solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-width:0 0 1px 1px}
-.kvp-plot[data-wide] .kvp-box{bottom:2.9em}
-.kvp-box>svg{position:absolute;inset:0;width:100%;height:100%}
-.kvp svg path{vector-effect:non-scaling-stroke;fill:none;stroke:var(--ink);stroke-width:2px}
-.kvp svg .kvp-grid{stroke:var(--line);stroke-width:1px}
-.kvp svg .kvp-M{stroke:var(--M);stroke-width:3px;stroke-dasharray:9 4}.kvp svg .kvp-A{stroke:var(--A);stroke-width:3px;stroke-dasharray:3 3}
-.kvp-curves svg :is(.kvp-M,.kvp-A){stroke-width:2px}
-.kvp svg .kvp-faint{opacity:.45}
-.kvp svg .kvp-ridge{stroke:var(--soft);stroke-width:1px;stroke-dasharray:2 4}
-.kvp svg .kvp-P{stroke:var(--P)}.kvp svg .kvp-D{stroke:var(--D)}
-.kvp svg .kvp-spread{stroke-width:1.5px}
-.kvp svg .kvp-gap{stroke:var(--soft);stroke-width:1px}.kvp svg .kvp-gap[data-near]{stroke:var(--ink);stroke-width:2.5px}
-.kvp-tag{position:absolute;font-size:.86em;line-height:1.3;white-space:nowrap;color:var(--soft)}
-.kvp-tag[data-axis=y]{right:calc(100% + .35em);transform:translateY(50%)}
-.kvp-tag[data-axis=x]{top:calc(100% + .12em);transform:translateX(-50%)}
-.kvp-tag[data-name=y]{left:-4em;bottom:calc(100% + .25em);color:var(--ink)}
-.kvp-tag[data-name=x]{right:0;top:calc(100% + 1.45em);color:var(--ink)}
-.kvp-tag[data-over]{padding:0 .3em;border-radius:3px;background:color-mix(in srgb,var(--paper) 84%,transparent)}
-.kvp-tag[data-roof]{color:var(--ink);font-weight:600}
-.kvp-tag[data-label]{color:var(--ink);transform:translate(1.3em,50%)}.kvp-tag[data-label=left]{transform:translate(calc(-100% - 1.3em),50%)}
-.kvp-tag[data-label=below]{transform:translate(-50%,2.2em)}.kvp-tag[data-label=above]{transform:translate(-50%,-.95em)}
-.kvp-tag[data-share]{left:.5em;top:-.2em;color:var(--ink);font-size:.95em}.kvp-tag[data-share] b{font-size:1.25em;font-weight:750}
-.kvp-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em -.72em;font-size:.85em;font-weight:700;line-height:1;
+.kvf{--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
+.kvf-side{display:grid;grid-template-rows:auto minmax(0,1fr);min-height:0}
+.kvf-curves{display:grid;grid-template:minmax(0,1fr) minmax(0,1.14fr)/repeat(2,minmax(0,1fr));min-height:0}
+.kvf-caption{display:flex;flex-wrap:nowrap;gap:0 1.1em;font-size:.92em;color:var(--soft);white-space:nowrap;overflow:hidden;line-height:1.5}
+.kvf-caption b{color:var(--ink);font-weight:600}.kvf-caption svg{width:2.1em;height:.7em;margin-right:.35em;overflow:visible}
+.kvf-plot{position:relative;min-height:0}
+.kvf-box{position:absolute;inset:1.7em .7em 1.5em 3.9em;border:solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-width:0 0 1px 1px}
+.kvf-plot[data-wide] .kvf-box{bottom:2.9em}
+.kvf-box>svg{position:absolute;inset:0;width:100%;height:100%}
+.kvf svg path{vector-effect:non-scaling-stroke;fill:none;stroke:var(--ink);stroke-width:2px}
+.kvf svg .kvf-grid{stroke:var(--line);stroke-width:1px}
+.kvf svg .kvf-M{stroke:var(--M);stroke-width:3px;stroke-dasharray:9 4}.kvf svg .kvf-A{stroke:var(--A);stroke-width:3px;stroke-dasharray:3 3}
+.kvf-curves svg :is(.kvf-M,.kvf-A){stroke-width:2px}
+.kvf svg .kvf-faint{opacity:.45}
+.kvf svg .kvf-ridge{stroke:var(--soft);stroke-width:1px;stroke-dasharray:2 4}
+.kvf svg .kvf-P{stroke:var(--P)}.kvf svg .kvf-D{stroke:var(--D)}
+.kvf svg .kvf-spread{stroke-width:1.5px}
+.kvf svg .kvf-gap{stroke:var(--soft);stroke-width:1px}.kvf svg .kvf-gap[data-near]{stroke:var(--ink);stroke-width:2.5px}
+.kvf-tag{position:absolute;font-size:.86em;line-height:1.3;white-space:nowrap;color:var(--soft)}
+.kvf-tag[data-axis=y]{right:calc(100% + .35em);transform:translateY(50%)}
+.kvf-tag[data-axis=x]{top:calc(100% + .12em);transform:translateX(-50%)}
+.kvf-tag[data-name=y]{left:-4em;bottom:calc(100% + .25em);color:var(--ink)}
+.kvf-tag[data-name=x]{right:0;top:calc(100% + 1.45em);color:var(--ink)}
+.kvf-tag[data-over]{padding:0 .3em;border-radius:3px;background:color-mix(in srgb,var(--paper) 84%,transparent)}
+.kvf-tag[data-roof]{color:var(--ink);font-weight:600}
+.kvf-tag[data-label]{color:var(--ink);transform:translate(1.3em,50%)}.kvf-tag[data-label=left]{transform:translate(calc(-100% - 1.3em),50%)}
+.kvf-tag[data-label=below]{transform:translate(-50%,2.2em)}.kvf-tag[data-label=above]{transform:translate(-50%,-.95em)}
+.kvf-tag[data-share]{left:.5em;top:-.2em;color:var(--ink);font-size:.95em}.kvf-tag[data-share] b{font-size:1.25em;font-weight:750}
+.kvf-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em -.72em;font-size:.85em;font-weight:700;line-height:1;
  background:var(--P);color:#fff;border:1.5px solid var(--paper);z-index:1;cursor:pointer}
-.kvp-dot[data-phase=decode]{background:var(--D);color:#000;border-radius:50%}
-.kvp-dot[data-cached]{outline:2px dashed var(--ink);outline-offset:1px}
-.kvp-curves .kvp-dot{font-size:.72em}
-.kvp-dot[data-near]{z-index:3;transform:scale(1.2);box-shadow:0 0 0 2.5px var(--paper),0 0 0 5px var(--ink)}
-.kvp-key{display:inline-grid;position:static;margin:0 .35em 0 0;font-size:.8em;vertical-align:-.2em;cursor:default}
-.kvp-empty{position:absolute;inset:0;display:grid;place-items:center;color:var(--soft)}.kvp-roof .kvp-empty{font-size:1.5em;font-weight:600;color:var(--ink)}
-.kv-large .kvp{font-size:.9em;height:23em}.kv-large .kvp-tag{color:var(--ink);font-size:.9em}
-.kv-large .kvp svg :is(.kvp-M,.kvp-A){stroke-width:4px}.kv-large .kvp-curves svg :is(.kvp-M,.kvp-A,.kvp-P,.kvp-D){stroke-width:3px}
-@media(min-width:1600px) and (min-height:900px){.kv:not(.kv-large) .kvp{height:29em}}
-@media(max-width:760px){.kvp{grid-template-columns:minmax(0,1fr);height:auto}.kvp-side{height:23em}}
+.kvf-dot[data-phase=decode]{background:var(--D);color:#000;border-radius:50%}
+.kvf-dot[data-cached]{outline:2px dashed var(--ink);outline-offset:1px}
+.kvf-curves .kvf-dot{font-size:.72em}
+.kvf-dot[data-near]{z-index:3;transform:scale(1.2);box-shadow:0 0 0 2.5px var(--paper),0 0 0 5px var(--ink)}
+.kvf-key{display:inline-grid;position:static;margin:0 .35em 0 0;font-size:.8em;vertical-align:-.2em;cursor:default}
+.kvf-empty{position:absolute;inset:0;display:grid;place-items:center;color:var(--soft)}.kvf-roof .kvf-empty{font-size:1.5em;font-weight:600;color:var(--ink)}
+.kv-large .kvf{font-size:.9em;height:23em}.kv-large .kvf-tag{color:var(--ink);font-size:.9em}
+.kv-large .kvf svg :is(.kvf-M,.kvf-A){stroke-width:4px}.kv-large .kvf-curves svg :is(.kvf-M,.kvf-A,.kvf-P,.kvf-D){stroke-width:3px}
+@media(min-width:1600px) and (min-height:900px){.kv:not(.kv-large) .kvf{height:29em}}
+@media(max-width:760px){.kvf{grid-template-columns:minmax(0,1fr);height:auto}.kvf-side{height:23em}}
 `;
 
 function phasesDraw(tag, attributes) {
@@ -75,7 +75,7 @@ const phasesPrefix = (most) => [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]]
 /** An empty plot. x, y: { name, range, ticks: [[value, text]] }. Returns its element and ways to draw in it. */
 function phasesBox(x, y) {
   const svg = phasesDraw("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
-  const box = h("div", { class: "kvp-box" }, svg), element = h("div", { class: "kvp-plot" }, box);
+  const box = h("div", { class: "kvf-box" }, svg), element = h("div", { class: "kvf-plot" }, box);
   const [atX, atY] = [phasesScale(x.range), phasesScale(y.range)];
   const path = (kind, points) => {
     const line = phasesDraw("path", { class: kind, d: points.map(([px, py], i) => `${i ? "L" : "M"}${atX(px).toFixed(2)} ${(100 - atY(py)).toFixed(2)}`).join("") });
@@ -88,9 +88,9 @@ function phasesBox(x, y) {
     box.append(node);
     return node;
   };
-  const tag = (words, attributes, px = null, py = null) => put(h("span", { class: "kvp-tag", ...attributes }, words), px, py);
+  const tag = (words, attributes, px = null, py = null) => put(h("span", { class: "kvf-tag", ...attributes }, words), px, py);
   for (const [value, text] of y.ticks) {
-    path("kvp-grid", [[x.range[0], value], [x.range[1], value]]);
+    path("kvf-grid", [[x.range[0], value], [x.range[1], value]]);
     tag(text, { "data-axis": "y" }, null, value);
   }
   for (const [value, text] of x.ticks) tag(text, { "data-axis": "x" }, value);
@@ -102,7 +102,7 @@ function phasesBox(x, y) {
 
 function phasesDot(point, index) {
   const about = `${point.phase} ${point.label}: ${point.share} of the time it took${point.cached ? "; fits into the cache" : ""}`;
-  return h("span", { class: "kvp-dot", "data-phase": point.phase, "data-point": index, "data-cached": point.cached ? "" : null, title: about }, point.letter);
+  return h("span", { class: "kvf-dot", "data-phase": point.phase, "data-point": index, "data-cached": point.cached ? "" : null, title: about }, point.letter);
 }
 
 // ---- the roofline
@@ -110,10 +110,10 @@ function phasesDot(point, index) {
 /** Where nothing was measured: axes without numbers, and what to do. */
 function phasesEmptyRoof() {
   const plot = phasesBox({ name: "FLOPs a byte", range: [1, 100], ticks: [] }, { name: "FLOP/s", range: [1, 100], ticks: [] });
-  plot.element.classList.add("kvp-roof");
-  plot.path("kvp-M kvp-faint", [[2, 5], [16, 64]]);
-  plot.path("kvp-A kvp-faint", [[16, 64], [100, 64]]);
-  plot.box.append(h("div", { class: "kvp-empty", "data-empty": "" }, "press Run"));
+  plot.element.classList.add("kvf-roof");
+  plot.path("kvf-M kvf-faint", [[2, 5], [16, 64]]);
+  plot.path("kvf-A kvf-faint", [[16, 64], [100, 64]]);
+  plot.box.append(h("div", { class: "kvf-empty", "data-empty": "" }, "press Run"));
   return { element: plot.element, near: () => {} };
 }
 
@@ -128,14 +128,14 @@ function phasesRoof({ roof, points }) {
     { name: "FLOPs a byte (intensity)", range: xs, ticks: phasesTicks(xs).map((v) => [v, phasesNumber(v)]) },
     { name: `${prefix}FLOP/s`, range: ys, ticks: phasesTicks(ys).map((v) => [v, phasesNumber(v / unit)]) },
   );
-  plot.element.classList.add("kvp-roof");
+  plot.element.classList.add("kvf-roof");
   const start = Math.max(xs[0], ys[0] / bandwidth);
-  plot.path("kvp-M", [[start, start * bandwidth], [ridge, rate]]);
-  plot.path("kvp-A", [[ridge, rate], [xs[1], rate]]);
-  plot.path("kvp-ridge", [[ridge, ys[0]], [ridge, rate]]);
+  plot.path("kvf-M", [[start, start * bandwidth], [ridge, rate]]);
+  plot.path("kvf-A", [[ridge, rate], [xs[1], rate]]);
+  plot.path("kvf-ridge", [[ridge, ys[0]], [ridge, rate]]);
   phasesRoofTags(plot, roof, xs, ys);
   const shown = points.map((point, i) => {
-    const line = plot.path("kvp-gap", [[point.intensity, point.reached], [point.intensity, point.attainable]]);
+    const line = plot.path("kvf-gap", [[point.intensity, point.reached], [point.intensity, point.attainable]]);
     return { line, dot: plot.put(phasesDot(point, i), point.intensity, point.reached) };
   });
   phasesLabels(plot, points, [[plot.atX(ridge) + 18, plot.atY(rate) + 5, 37, 8], [plot.atX(ridge), 4, 26, 9]]);
@@ -199,7 +199,7 @@ function phasesCurve(points, { phase, along, apart, over: sizeName, each }, what
   const mine = [...points.entries()].filter(([, p]) => p.phase === phase);
   if (!mine.length) {
     const plot = phasesBox({ name: over, range: [1, 10], ticks: [] }, { name: what === "time" ? `ms a pass${each}` : "tokens/s", range: [1, 10], ticks: [] });
-    plot.box.append(h("div", { class: "kvp-empty" }, `no ${phase} yet`));
+    plot.box.append(h("div", { class: "kvf-empty" }, `no ${phase} yet`));
     return { element: plot.element, near: () => {} };
   }
   const values = new Map(mine.map(([i, p]) => [i, PHASES_VALUES[what](p)]));
@@ -230,12 +230,12 @@ function phasesLines(plot, mine, values, along, apart) {
   for (const line of lines.values()) {
     line.sort(([, a], [, b]) => a[along] - b[along]);
     const through = (value) => line.map(([i, p]) => [p[along], value(values.get(i))]);
-    plot.path("kvp-M", through(({ bounds }) => bounds[0]));
-    plot.path("kvp-A", through(({ bounds }) => bounds[1]));
-    plot.path(`kvp-${line[0][1].letter}`, through(({ value }) => value));
+    plot.path("kvf-M", through(({ bounds }) => bounds[0]));
+    plot.path("kvf-A", through(({ bounds }) => bounds[1]));
+    plot.path(`kvf-${line[0][1].letter}`, through(({ value }) => value));
   }
   for (const [i, p] of mine) {
     const { spread } = values.get(i);
-    if (spread) plot.path(`kvp-${p.letter} kvp-spread`, spread.map((s) => [p[along], s]));
+    if (spread) plot.path(`kvf-${p.letter} kvf-spread`, spread.map((s) => [p[along], s]));
   }
 }
