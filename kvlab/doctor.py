@@ -15,7 +15,7 @@ from typing import Literal
 
 import kvlab
 
-INSTALL_LAB = 'make lab, or: python -m pip install -c constraints.txt -e ".[lab]"'
+INSTALL_LAB = 'make lab, or: python -m pip install -c constraints.txt -e ".[lab,serve]"'
 WIDGET_PACKAGES = {
     "jupyterlab": (4, 4),
     "ipywidgets": (8, 1),

@@ -9,7 +9,7 @@ A rate is in requests a unit of time: a second, or a step on a step clock. Secti
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -110,6 +110,18 @@ class OnOff:
             busy += _exponential(uniform) / self.request_rate
             phases = busy / self.on
             yield busy + (phases - phases % 1) * self.off
+
+
+def in_words(process: Mapping[str, object] | str) -> str:
+    """A process as a report states it: "Poisson, 4 a second". process: its fields with its name as
+    `kind`, as a load run's setting has it; a text stays as it is.
+    """
+    if isinstance(process, str):
+        return process
+    left = dict(process)
+    kind, rate = left.pop("kind"), left.pop("request_rate", None)
+    parts = [str(kind)] + ([] if rate is None else [f"{rate:g} a second"])
+    return ", ".join(parts + [f"{name} {value:g}" for name, value in left.items()])
 
 
 def _exponential(uniform: UniformNumbers) -> float:

@@ -28,8 +28,8 @@ COMPARISONS = (
     Comparison(
         "ttft",
         "sending to the first chunk that has `choices`, text or not: a chat's role counts",
-        "intended start to the first chunk with text (T07); `service_ttft` from sending",
-        "service_ttft, where the first chunk has text",
+        "intended start to the first chunk with text; `service_ttft` from sending",
+        "service_ttft: the first chunk has text",
     ),
     Comparison(
         "tpot",
@@ -37,27 +37,27 @@ COMPARISONS = (
         "an empty finishing chunk counts as the last",
         "(last chunk with text - first one) / (output tokens - 1), for 2 tokens or more in 2 "
         "chunks or more; an answer in one chunk is undefined, theirs is 0",
-        "where first and last chunk have text",
+        "first and last chunk have text",
     ),
     Comparison(
         "itl",
         "gaps between chunks with `choices`, all requests together, whatever tokens they carry",
         "gaps between chunks with text, all requests together; `itl_by_token` shares each gap "
         "over its tokens",
-        "where every chunk has text",
+        "every chunk has text",
     ),
     Comparison(
         "e2el",
         "sending to the last chunk with `choices`; for chats to the usage chunk, before pull "
         "request 55508 of September 2026",
         "intended start to the end of the answer; `service_e2el` from sending",
-        "service_e2el, where the end was noted at the last chunk",
+        "service_e2el: the end was noted at the last chunk",
     ),
     Comparison(
         "client_queue_time",
         "time in the queue of --max-concurrency; given only if asked for (since v0.30)",
         "`wait_before_sending`: intended start to sending, for whatever reason",
-        "where nothing but --max-concurrency held requests back",
+        "nothing but --max-concurrency held requests back",
     ),
     Comparison(
         "e2el_including_client_queue",
@@ -69,7 +69,7 @@ COMPARISONS = (
         "completed, failed",
         "completed: HTTP 200 and one chunk with `choices`; an error event in the stream is passed "
         "over",
-        "completed: the answer came to its end; an error event makes it failed (T13)",
+        "completed: the answer came to its end; an error event makes it failed",
         "without errors inside a stream",
     ),
     Comparison(
@@ -89,7 +89,7 @@ COMPARISONS = (
         "duration",
         "before the first request is made until every one has ended, failed ones too",
         "the same where given; else first intended start to last event",
-        "where given",
+        "given",
     ),
     Comparison(
         "request_throughput, output_throughput, total_token_throughput",
@@ -103,13 +103,13 @@ COMPARISONS = (
         "fewer than 2 tokens counts as 0",
         "the same with latencies from the intended start, and a target for the longest gap, itl; "
         "an undefined tpot breaks no target",
-        "where requests leave when they were meant to, without an itl target",
+        "requests leave when they were meant to, without an itl target",
     ),
     Comparison(
         "mean, median, std, p99",
         "numpy's mean, median, std (divided by n) and percentile (linear); 0 without values",
         "the same formulas; None without values, and undefined ones counted",
-        "where there is a value",
+        "there is a value",
     ),
     Comparison(
         "max_output_tokens_per_s, max_concurrent_requests",
@@ -120,7 +120,13 @@ COMPARISONS = (
 )
 
 
-def markdown() -> str:
-    """The comparison as a Markdown table, for a notebook or a report."""
-    rows = [("figure", f"vllm bench serve ({VERSION})", "kvlab", "equal"), ("---",) * 4]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (*rows, *COMPARISONS)) + "\n"
+def markdown(*names: str) -> str:
+    """The comparison as a Markdown table, for a notebook or a report: the rows of these names, or
+    all. Raises ValueError for a name that no row has.
+    """
+    known = [row.names for row in COMPARISONS]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{unknown[0]!r} is no row; give some of {'; '.join(known)}")
+    shown = [row for row in COMPARISONS if not names or row.names in names]
+    rows = [("figure", f"vllm bench serve ({VERSION})", "kvlab", "equal where"), ("---",) * 4]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (*rows, *shown)) + "\n"

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
 from kvlab.core import json_lines
+from kvlab.core.arrivals import in_words
 from kvlab.core.latency_record import LatencyRecord
 from kvlab.core.latency_summary import percentile, summarize
 
@@ -96,8 +97,8 @@ def recorded() -> tuple[LatencyRecord, ...]:
 def conditions() -> dict[str, object]:
     """What the shipped run was made on, and when: what a report of it has to state."""
     kept = json.loads(_beside(SETTING).read_text(encoding="utf-8"))["kvlab"]["setting"]
-    named = ("model", "hardware", "arrivals", "concurrency", "date")
-    return {name: kept[name] for name in named}
+    named = ("model", "server", "hardware", "concurrency", "date")
+    return {"arrivals": in_words(kept["arrivals"]), **{name: kept[name] for name in named}}
 
 
 def _beside(name: str) -> Traversable:

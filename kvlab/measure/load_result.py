@@ -8,11 +8,13 @@ A figure without its setting compares with nothing, so the two are saved togethe
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvlab.core import json_lines
+from kvlab.core.arrivals import in_words
+from kvlab.core.checked import number
 from kvlab.core.counters import PrefixCacheCount
 from kvlab.core.goodput import Targets
 from kvlab.core.latency_record import LatencyRecord
@@ -73,6 +75,16 @@ class LoadResult:
             if record.error is not None:
                 found[record.error] = found.get(record.error, 0) + 1
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    @property
+    def conditions(self) -> dict[str, object]:
+        """What a report has to state of the setting; None is what nobody said."""
+        named = ("model", "hardware", "concurrency", "server")
+        told = {name: self.setting.get(name) for name in named}
+        arrivals = self.setting.get("arrivals")
+        if told["concurrency"] is None and "concurrency" in self.setting:
+            told["concurrency"] = "no limit"
+        return {**told, "arrivals": None if arrivals is None else in_words(arrivals)}
 
     def summary(self, targets: Targets | None = None) -> LatencySummary:
         """The run in numbers; requests that were never sent are not in them."""
@@ -149,26 +161,15 @@ class LoadResult:
     @classmethod
     def read(cls, path: str | Path) -> "LoadResult":
         """A saved run. Without NAME.json beside it, its setting is unknown and its duration is
-        what the records span. Raises ValueError, naming the line, for what is no record.
+        what the records span. Raises ValueError, naming the line, for what is no record and for
+        a second one of a request; and where NAME.json is the summary of another run.
         """
         lines = checked_path(path)
-        records = []
-        for where, line in json_lines.objects(json_lines.read_text(lines), lines.name):
-            try:
-                records.append(LatencyRecord.from_dict(line))
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
+        records = tuple(_records(lines))
         beside = lines.with_suffix(".json")
-        kept = _kept(beside) if beside.is_file() else {}
-        counts = kept.get("prefix_cache")
-        return cls(
-            tuple(records),
-            kept.get("duration", summarize(records).duration),
-            kept.get("setting", {}),
-            kept.get("start", 0.0),
-            None if counts is None else PrefixCacheCount(counts["queries"], counts["hits"]),
-            extras=kept.get("extras", {}),
-        )
+        if not beside.is_file():
+            return cls(records, summarize(records).duration)
+        return _with_summary(records, beside)
 
 
 def checked_path(path: str | Path) -> Path:
@@ -182,17 +183,55 @@ def checked_path(path: str | Path) -> Path:
     return found
 
 
-def _kept(beside: Path) -> dict:
+def _records(lines: Path) -> Iterator[LatencyRecord]:
+    """The records of a file. Two runs in one file would share a clock that they never had."""
+    seen: set[str] = set()
+    for where, line in json_lines.objects(json_lines.read_text(lines), lines.name):
+        try:
+            record = LatencyRecord.from_dict(line)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if record.request_id in seen:
+            raise ValueError(
+                f"{where}: request {record.request_id!r:.60} is there already; keep each run in a "
+                "file of its own"
+            )
+        seen.add(record.request_id)
+        yield record
+
+
+def _with_summary(records: tuple[LatencyRecord, ...], beside: Path) -> LoadResult:
+    """The records with what NAME.json says of their run, if it is theirs."""
     try:
-        found = json.loads(json_lines.read_text(beside))["kvlab"]
-        fits = isinstance(found["setting"], dict) and math.isfinite(found["duration"])
-    except (ValueError, KeyError, TypeError):
+        saved = json.loads(json_lines.read_text(beside))
+        kept = saved["kvlab"]
+        counts, extras = kept["prefix_cache"], kept["extras"]
+        result = LoadResult(
+            records,
+            number("duration", kept["duration"]),
+            dict(kept["setting"]),
+            float(kept["start"]),
+            None if counts is None else PrefixCacheCount(counts["queries"], counts["hits"]),
+            extras={name: dict(extra) for name, extra in extras.items()},
+        )
+        fits = _same_run(saved, result)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         fits = False
     if not fits:
         raise ValueError(
             f"{beside.name} is no summary that was saved with these records; move it away"
         )
-    return found
+    return result
+
+
+def _same_run(saved: Mapping[str, object], result: LoadResult) -> bool:
+    """Whether a summary counts and averages what the records do."""
+    found = result.to_bench_serve()
+    mean, now = saved["mean_e2el_ms"], found["mean_e2el_ms"]
+    counted = all(
+        saved[name] == found[name] for name in ("num_prompts", "completed", "total_output_tokens")
+    )
+    return counted and (mean == now or math.isclose(mean, now, rel_tol=1e-6))
 
 
 def _counts(count: PrefixCacheCount | None) -> dict[str, float] | None:

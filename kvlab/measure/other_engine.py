@@ -6,7 +6,6 @@ something to show where the reader has none. Section 21.2.
 """
 
 import importlib.resources
-from collections.abc import Mapping
 
 from kvlab.core.arrivals import Poisson
 from kvlab.core.workload import SharedPrefix, Workload
@@ -54,9 +53,3 @@ def recorded_both() -> dict[str, LoadResult]:
     folder = importlib.resources.files("kvlab.measure").joinpath("recorded")
     with importlib.resources.as_file(folder) as path:
         return {name: LoadResult.read(path / file) for name, file in zip(NAMES, FILES, strict=True)}
-
-
-def of_setting(result: LoadResult) -> Mapping[str, object]:
-    """What a report of it has to state, for a view's `conditions`."""
-    wanted = ("model", "hardware", "arrivals", "concurrency", "server")
-    return {name: result.setting.get(name) for name in wanted}

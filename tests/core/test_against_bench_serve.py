@@ -273,3 +273,11 @@ def test_the_table_reads_as_markdown():
     assert len(lines) == len(COMPARISONS) + 2
     assert lines[1] == "| --- | --- | --- | --- |"
     assert all(line.count("|") == 5 for line in lines)
+
+
+def test_a_page_may_show_some_rows_of_the_comparison() -> None:
+    shown = markdown("tpot", "itl").splitlines()
+    assert [line.split(" | ")[0] for line in shown[2:]] == ["| tpot", "| itl"]
+    assert len(markdown().splitlines()) == 2 + len(COMPARISONS)
+    with pytest.raises(ValueError, match="'gpu' is no row; give some of ttft"):
+        markdown("gpu")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvlab.core.arrivals import AtOnce, Gamma, OnOff, Poisson, Regular
+from kvlab.core.arrivals import AtOnce, Gamma, OnOff, Poisson, Regular, in_words
 from kvlab.core.lengths import Fixed, LogNormal, Uniform, Zipf
 from kvlab.core.workload import Arrival, SharedPrefix, Workload, generate, stream
 
@@ -256,3 +256,10 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
 def test_values_outside_their_range_are_refused(make, said):
     with pytest.raises(ValueError, match=said):
         make()
+
+
+def test_a_process_in_words_for_a_report() -> None:
+    told = {"kind": "OnOff", "request_rate": 4.0, "on": 5.0, "off": 2.5}
+    assert in_words(told) == "OnOff, 4 a second, on 5, off 2.5"
+    assert in_words({"kind": "AtOnce"}) == "AtOnce"
+    assert in_words("closed loop") == "closed loop"

@@ -38,7 +38,8 @@ def test_the_recorded_runs_say_where_they_come_from() -> None:
     for run in runs.values():
         assert len(run.records) == 40 and not run.failures()
         assert run.setting["arrivals"] == {"kind": "Poisson", "request_rate": 4.0}
-        assert "transformers serve" in run.setting["hardware"] and run.setting["date"]
+        assert run.conditions["arrivals"] == "Poisson, 4 a second"
+        assert "transformers serve" in run.setting["server"] and run.setting["date"]
         assert run.summary().completed == 40
     shared, apart = (run.summary() for run in runs.values())
     assert shared.ttft.p50 < apart.ttft.p50  # as it was recorded
