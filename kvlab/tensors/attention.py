@@ -11,14 +11,23 @@ import torch
 from torch import Tensor
 
 
-def causal_mask(num_queries: int, num_keys: int, device: torch.device | str = "cpu") -> Tensor:
+def causal_mask(
+    num_queries: int,
+    num_keys: int,
+    device: torch.device | str = "cpu",
+    window: int | None = None,
+) -> Tensor:
     """[num_queries, num_keys], True where a query may read. Aligned at the bottom right:
 
-    past 3, 2 queries:   1 1 1 1 0
-                         1 1 1 1 1
+    past 3, 2 queries:   1 1 1 1 0        with a window of 2:   0 0 1 1 0
+                         1 1 1 1 1                              0 0 0 1 1
+
+    window: how many keys a query reads at most, its own position's among them; 1 sees only
+    itself. None: all of them. Source: Jiang et al. (2023), Mistral 7B, section 2.
     """
     past = num_keys - num_queries
-    return torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril(past)
+    mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device).tril(past)
+    return mask if window is None else mask.triu(past - window + 1)
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
@@ -49,6 +58,7 @@ def paged_attention_spec(
     query_lens: list[int],
     seq_lens: list[int],
     dtype: torch.dtype = torch.float64,
+    window: int | None = None,
 ) -> Tensor:
     """Attention through block tables, request by request. The queries are each sequence's last.
 
@@ -62,6 +72,7 @@ def paged_attention_spec(
             for c in (key_cache, value_cache)
         )
         q = query[row : row + n].transpose(0, 1).to(dtype)  # [Hq, n, d]
-        outputs.append(attend_masked(q, keys, values, causal_mask(n, length)).transpose(0, 1))
+        mask = causal_mask(n, length, window=window)
+        outputs.append(attend_masked(q, keys, values, mask).transpose(0, 1))
         row += n
     return torch.cat(outputs)

@@ -9,17 +9,13 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from kvlab.tensors.checkpoint_files import CheckpointError, opened, slices, weight_files
 from kvlab.tensors.config import ModelConfig, config_from_hf
 from kvlab.tensors.model import Decoder
 
 FLOATS = ("F16", "BF16", "F32", "F64")
-
-
-class CheckpointError(ValueError):
-    """The folder does not hold a complete, fitting checkpoint."""
 
 
 def load_config(folder: str | Path) -> ModelConfig:
@@ -38,56 +34,50 @@ def load_config(folder: str | Path) -> ModelConfig:
 def load_model(
     folder: str | Path, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
 ) -> Decoder:
-    """Load a decoder ready for inference. Raises CheckpointError; nothing is half-loaded."""
+    """Load a decoder ready for inference. Raises CheckpointError; nothing is half-loaded.
+
+    Each parameter is read once, slice by slice, into the memory where it stays: there is never a
+    second copy of the weights.
+    """
     config = load_config(folder)
-    files = _weight_files(Path(folder))
-    wanted = _wanted(config)
-    found = _find_tensors(files, wanted, config)
-    model = Decoder(config)
+    found = _find_tensors(weight_files(Path(folder)), _wanted(config), config)
+    _check_head(config, found)
+    fused = _fused(config)
+    if not config.tie_word_embeddings:
+        fused["lm_head.weight"] = ["lm_head.weight"]
+    model = Decoder(config)  # its own memory is never touched: `assign` puts these in its place
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    on_cpu = torch.device(device).type == "cpu"
     state = {}
-    for name, sources in _fused(config).items():
-        parts = [_read(found[source], source, dtype, device) for source in sources]
-        state[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
-    _tie(config, found, state, dtype, device)
+    for name, sources in fused.items():
+        by_rows = name == "embed_tokens.weight" and not config.tie_word_embeddings
+        state[name] = _empty(shapes[name], on_cpu and not by_rows, dtype, device)
+        _fill(state[name], [(found[source], source) for source in sources])
+    if config.tie_word_embeddings:
+        _check_tied(found, state["embed_tokens.weight"])
+        state["lm_head.weight"] = state["embed_tokens.weight"]
     model.load_state_dict(state, strict=True, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.embed_tokens.weight
     return model.to(device).ready()
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = sorted(
-                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-            )
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-            raise CheckpointError(f"{index} is not a weight index: {error}") from None
-        if not names or not all(isinstance(n, str) for n in names):
-            raise CheckpointError(f"{index} is not a weight index: it names no files")
-        if outside := [n for n in names if Path(n).name != n]:
-            raise CheckpointError(
-                f"{index} names {outside[0]!r}, which is not a file name inside the folder"
-            )
-        files = [folder / n for n in names]
-    else:
-        files = [folder / "model.safetensors"]
-    for path in files:
-        if not path.is_file():
-            pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(
-                p.name for p in folder.glob("*.pt*")
-            )
-            more = (
-                (
-                    f"; {pickles[0]} is a pickle file, which is not read here: convert it "
-                    "to safetensors"
-                )
-                if pickles
-                else ""
-            )
-            raise CheckpointError(f"{path} is missing{more}")
-    return files
+def _empty(
+    shape: tuple[int, ...], by_columns: bool, dtype: torch.dtype, device: str | torch.device
+) -> Tensor:
+    """Memory for a parameter, laid out as `Decoder.ready` wants it."""
+    if by_columns and len(shape) == 2:
+        return torch.empty(shape[::-1], dtype=dtype, device=device).t()
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _fill(parameter: Tensor, sources: list[tuple[Path, str]]) -> None:
+    """Copy the rows of several tensors, one after another, converting them to its dtype."""
+    row = 0
+    for path, name in sources:
+        for part in slices(path, name):
+            parameter[row : row + len(part)].copy_(part)
+            row += len(part)
 
 
 def _wanted(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -143,26 +133,21 @@ def _find_tensors(
     found: dict[str, Path] = {}
     head = {"lm_head.weight": (config.vocab_size, config.hidden_size)}
     for path in files:
-        try:
-            with safe_open(path, framework="pt") as handle:
-                for name in handle.keys():  # noqa: SIM118 - not a dict
-                    found[name] = path
-                    expected = (wanted | head).get(name)
-                    part = handle.get_slice(name)
-                    shape = tuple(part.get_shape())
-                    if expected is not None and part.get_dtype() not in FLOATS:
-                        raise CheckpointError(
-                            f"{path}: {name} is stored as {part.get_dtype()}, "
-                            f"expected one of {', '.join(FLOATS)}"
-                        )
-                    if expected is not None and shape != expected:
-                        raise CheckpointError(
-                            f"{path}: {name} has shape {list(shape)}, expected {list(expected)}"
-                        )
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read as safetensors (truncated or damaged?): {error}"
-            ) from None
+        with opened(path) as handle:
+            for name in handle.keys():  # noqa: SIM118 - not a dict
+                found[name] = path
+                expected = (wanted | head).get(name)
+                part = handle.get_slice(name)
+                shape = tuple(part.get_shape())
+                if expected is not None and part.get_dtype() not in FLOATS:
+                    raise CheckpointError(
+                        f"{path}: {name} is stored as {part.get_dtype()}, "
+                        f"expected one of {', '.join(FLOATS)}"
+                    )
+                if expected is not None and shape != expected:
+                    raise CheckpointError(
+                        f"{path}: {name} has shape {list(shape)}, expected {list(expected)}"
+                    )
     if missing := [name for name in wanted if name not in found]:
         raise CheckpointError(
             f"{files[0].parent}: {missing[0]} is missing, expected shape "
@@ -178,37 +163,23 @@ def _find_tensors(
     return found
 
 
-def _tie(
-    config: ModelConfig,
-    found: dict[str, Path],
-    state: dict[str, Tensor],
-    dtype: torch.dtype,
-    device: str | torch.device,
-) -> None:
-    """The output head: its own tensor, or the embedding's if they are tied."""
-    has_head = "lm_head.weight" in found
-    if not has_head and not config.tie_word_embeddings:
+def _check_head(config: ModelConfig, found: dict[str, Path]) -> None:
+    if "lm_head.weight" not in found and not config.tie_word_embeddings:
         raise CheckpointError(
             "lm_head.weight is missing although tie_word_embeddings is false; set it "
             "to true if the head is the embedding model.embed_tokens.weight"
         )
-    head = (
-        _read(found["lm_head.weight"], "lm_head.weight", dtype, device)
-        if has_head
-        else state["embed_tokens.weight"]
-    )
-    if (
-        config.tie_word_embeddings
-        and has_head
-        and not torch.equal(head, state["embed_tokens.weight"])
-    ):
-        raise CheckpointError(
-            "tie_word_embeddings is true, yet lm_head.weight differs from "
-            "model.embed_tokens.weight; set it to false to use the head"
-        )
-    state["lm_head.weight"] = state["embed_tokens.weight"] if config.tie_word_embeddings else head
 
 
-def _read(path: Path, name: str, dtype: torch.dtype, device: str | torch.device) -> Tensor:
-    with safe_open(path, framework="pt", device=str(device)) as handle:
-        return handle.get_tensor(name).to(dtype)
+def _check_tied(found: dict[str, Path], embedding: Tensor) -> None:
+    """A head beside a tied embedding must be the same numbers."""
+    if "lm_head.weight" not in found:
+        return
+    row = 0
+    for part in slices(found["lm_head.weight"], "lm_head.weight"):
+        if not torch.equal(part.to(embedding), embedding[row : row + len(part)]):
+            raise CheckpointError(
+                "tie_word_embeddings is true, yet lm_head.weight differs from "
+                "model.embed_tokens.weight; set it to false to use the head"
+            )
+        row += len(part)

@@ -62,7 +62,7 @@ def config_to_hf(config: ModelConfig, dtype: torch.dtype) -> dict[str, object]:
 
     dtype: that of the weights. Raises ValueError for a shape that the architecture cannot express.
     """
-    c, scaling = config, config.rope_scaling
+    c = config
     keys: dict[str, object] = {
         "architectures": [c.architecture],
         "model_type": MODEL_TYPES[c.architecture],
@@ -80,23 +80,32 @@ def config_to_hf(config: ModelConfig, dtype: torch.dtype) -> dict[str, object]:
         "eos_token_id": c.eos_token_ids[0] if len(c.eos_token_ids) == 1 else list(c.eos_token_ids),
         "dtype": str(dtype).removeprefix("torch."),
         "rope_theta": c.rope_theta,
-        "rope_parameters": {"rope_theta": c.rope_theta, "rope_type": scaling.kind},
+        "rope_parameters": _rope(c),
     }
-    if scaling.kind != "default":
-        keys["rope_parameters"]["factor"] = scaling.factor
-    if scaling.kind == "llama3":
-        keys["rope_parameters"] |= {
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_max_position,
-        }
     if c.architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM"):
         keys["attention_bias"] = c.o_bias
     if c.architecture == "LlamaForCausalLM":
         keys["mlp_bias"] = c.mlp_bias
     if c.architecture == "MistralForCausalLM":
-        keys["sliding_window"] = None
+        keys["sliding_window"] = c.sliding_window
+    elif c.architecture != "LlamaForCausalLM" and c.sliding_window is not None:
+        keys |= {"use_sliding_window": True, "sliding_window": c.sliding_window}
+        keys["layer_types"] = list(c.layer_types) or ["sliding_attention"] * c.num_layers
     _check_same(config, config_from_hf(keys))
+    return keys
+
+
+def _rope(config: ModelConfig) -> dict[str, object]:
+    scaling = config.rope_scaling
+    keys: dict[str, object] = {"rope_theta": config.rope_theta, "rope_type": scaling.kind}
+    if scaling.kind != "default":
+        keys["factor"] = scaling.factor
+    if scaling.kind == "llama3":
+        keys |= {
+            "low_freq_factor": scaling.low_freq_factor,
+            "high_freq_factor": scaling.high_freq_factor,
+            "original_max_position_embeddings": scaling.original_max_position,
+        }
     return keys
 
 

@@ -8,6 +8,8 @@ not implemented here is refused by name, never ignored.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kvlab.tensors.config_windows import FULL, layer_windows, settled_windows
+
 
 @dataclass(frozen=True)
 class RopeScaling:
@@ -22,7 +24,13 @@ class RopeScaling:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of a Llama-family decoder; names as in the chapter and in vLLM."""
+    """Sizes of a Llama-family decoder; names as in the chapter and in vLLM.
+
+    sliding_window: the keys that a query of a "sliding_attention" layer reads at most, its own
+    position's among them; layer_types: one word a layer, () where all are alike. What amounts to
+    the same computation is kept in one form: no window where no layer uses it, () where every
+    layer does.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -42,6 +50,8 @@ class ModelConfig:
     qk_norm: bool = False
     eos_token_ids: tuple[int, ...] = ()
     architecture: str = "LlamaForCausalLM"
+    sliding_window: int | None = None
+    layer_types: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (
@@ -70,6 +80,16 @@ class ModelConfig:
                 f"model configuration: head_dim is {self.head_dim}; rotary positions "
                 "need an even one"
             )
+        for name, value in settled_windows(
+            self.sliding_window, self.layer_types, self.num_layers
+        ).items():
+            object.__setattr__(self, name, value)
+
+    def window_of(self, layer: int) -> int | None:
+        """How many keys a query of this layer reads at most; None: all of its past."""
+        if self.layer_types and self.layer_types[layer] == FULL:
+            return None
+        return self.sliding_window
 
     def bytes_per_position(self, bytes_per_value: int) -> int:
         """K and V of one position of one request over all layers (eq 21.3 with B = 1)."""
@@ -84,17 +104,19 @@ class _Family:
     head_dim: int | None = None
     max_model_len: int = 32768
     has_attention_bias_key: bool = False
-    window_is_on_by_default: bool = False
+    windows: str = "never"  # see config_windows.py
 
 
 FAMILIES = {
     "LlamaForCausalLM": _Family(max_model_len=2048, has_attention_bias_key=True),
-    "MistralForCausalLM": _Family(
-        num_kv_heads=8, max_model_len=131072, window_is_on_by_default=True
-    ),
-    "Qwen2ForCausalLM": _Family(qkv_bias=True, num_kv_heads=32),
+    "MistralForCausalLM": _Family(num_kv_heads=8, max_model_len=131072, windows="always"),
+    "Qwen2ForCausalLM": _Family(qkv_bias=True, num_kv_heads=32, windows="flagged"),
     "Qwen3ForCausalLM": _Family(
-        qk_norm=True, num_kv_heads=32, head_dim=128, has_attention_bias_key=True
+        qk_norm=True,
+        num_kv_heads=32,
+        head_dim=128,
+        has_attention_bias_key=True,
+        windows="flagged",
     ),
 }
 _BY_MODEL_TYPE = {
@@ -115,9 +137,7 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
     nulls = {key for key, value in hf.items() if value is None}
     hf = {key: value for key, value in hf.items() if value is not None}
     name, family = _family(hf, source)
-    if family.window_is_on_by_default and not {"sliding_window"} & (hf.keys() | nulls):
-        raise ValueError(f"{source}: sliding_window is absent, which means 4096; supported: null")
-    _refuse_unsupported(hf, family, source)
+    _refuse_unsupported(hf, source)
 
     def need(key: str) -> int:
         if key not in hf:
@@ -127,11 +147,13 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
     heads, hidden = need("num_attention_heads"), need("hidden_size")
     default = heads if "num_key_value_heads" in nulls else family.num_kv_heads or heads
     attention_bias = family.has_attention_bias_key and bool(hf.get("attention_bias", False))
+    num_layers = need("num_hidden_layers")
+    window, layer_types = layer_windows(hf, nulls, family.windows, num_layers, source)
     config = ModelConfig(
         vocab_size=need("vocab_size"),
         hidden_size=hidden,
         intermediate_size=need("intermediate_size"),
-        num_layers=need("num_hidden_layers"),
+        num_layers=num_layers,
         num_query_heads=heads,
         num_kv_heads=_integer(hf, "num_key_value_heads", source, default),
         head_dim=_head_dim(hf, heads, hidden, family, source),
@@ -144,6 +166,8 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
         qk_norm=family.qk_norm,
         eos_token_ids=_token_ids(hf.get("eos_token_id", ())),
         architecture=name,
+        sliding_window=window,
+        layer_types=layer_types,
     )
     theta, scaling = _rope(hf, config.max_model_len, source)
     return replace(config, rope_theta=theta, rope_scaling=scaling)
@@ -173,7 +197,7 @@ def _family(hf: Mapping, source: str) -> tuple[str, _Family]:
     return name, FAMILIES[name]
 
 
-def _refuse_unsupported(hf: Mapping, family: _Family, source: str) -> None:
+def _refuse_unsupported(hf: Mapping, source: str) -> None:
     def refuse(key: str, found: object, wanted: str) -> None:
         raise ValueError(
             f"{source}: {key} is {found!r}, which is not supported here; supported: {wanted}"
@@ -187,13 +211,6 @@ def _refuse_unsupported(hf: Mapping, family: _Family, source: str) -> None:
         refuse("quantization_config", hf["quantization_config"], "unquantised weights")
     if hf.get("pretraining_tp", 1) != 1:
         refuse("pretraining_tp", hf["pretraining_tp"], "1")
-    layers = set(hf.get("layer_types", ()))
-    if layers - {"full_attention"}:
-        refuse("layer_types", sorted(layers), "'full_attention' in every layer")
-    if family.window_is_on_by_default and "sliding_window" in hf:
-        refuse("sliding_window", hf["sliding_window"], "null (attention over the whole context)")
-    if hf.get("use_sliding_window", False):
-        refuse("use_sliding_window", True, "false (attention over the whole context)")
 
 
 def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScaling]:

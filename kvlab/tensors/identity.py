@@ -8,13 +8,17 @@ import torch
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
 
+SLICE_VALUES = 1 << 22  # how many are laid out row after row at a time
+
 
 def weights_digest(model: Decoder) -> str:
     """sha256 over all parameters, by name: one changed weight gives another digest."""
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}".encode())
-        digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        rows = max(1, SLICE_VALUES * len(parameter) // max(1, parameter.numel()))
+        for part in parameter.detach().split(rows):  # never a copy of a whole matrix
+            digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
@@ -22,6 +26,8 @@ def configuration_of(model: Decoder, cache: PagedCache) -> dict[str, object]:
     """Weights, position scheme, attention settings, cache format and stored dtype."""
     config = asdict(model.config)
     config["eos_token_ids"] = None  # ends a request, does not change its K/V
+    if model.config.sliding_window is None:  # no layer has one: the identity names none
+        del config["sliding_window"], config["layer_types"]
     return {
         "weights": weights_digest(model),
         "model": config,

@@ -138,13 +138,25 @@ class ContiguousAttention:
         mask = causal_mask(width, past + width, cache.valid.device)  # [t, T]
         self.mask = mask & cache.valid[:, None, :]  # [B, t, T]
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mask_within(self, window: int | None) -> Tensor:
+        """[B, t, T]: `mask`, and no key further back than a window reaches.
+
+        A window counts positions, so slots of padding do not use it up.
+        """
+        if window is None:
+            return self.mask
+        places = self.cache.valid.cumsum(dim=1)  # [B, T]; a padded slot repeats the last one
+        return self.mask & (places[:, None] > places[:, -self.width :, None] - window)
+
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+    ) -> Tensor:
         b, t, cache = self.cache.batch, self.width, self.cache
         by_request = (x.unflatten(0, (b, t)).transpose(1, 2) for x in (query, key, value))
         query, key, value = by_request  # [B, H, t, d]
         cache.append(layer, key, value)
         keys, values = cache.keys[layer].to(query.dtype), cache.values[layer].to(query.dtype)
-        out = attend_masked(query, keys, values, self.mask)
+        out = attend_masked(query, keys, values, self.mask_within(window))
         return out.transpose(1, 2).flatten(0, 1)
 
 

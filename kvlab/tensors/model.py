@@ -19,9 +19,12 @@ from kvlab.tensors.rope import cos_sin, inverse_frequencies, rotate
 class Attention(Protocol):
     """Stores a layer's new keys and values, then lets each query read what it may see."""
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """query [N, num_query_heads, head_dim]; key, value [N, num_kv_heads, head_dim].
-        Returns [N, num_query_heads, head_dim]."""
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+    ) -> Tensor:
+        """query [N, num_query_heads, head_dim]; key, value [N, num_kv_heads, head_dim]. window:
+        the keys that a query reads at most, its own among them; only layers with a window give
+        one. Returns [N, num_query_heads, head_dim]."""
         ...
 
 
@@ -65,6 +68,8 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.layer, self.head_dim = layer, config.head_dim
+        window = config.window_of(layer)
+        self.reach = {} if window is None else {"window": window}
         self.num_query_heads, self.num_kv_heads = config.num_query_heads, config.num_kv_heads
         heads = config.num_query_heads + 2 * config.num_kv_heads
         self.qkv_proj = Linear(config.hidden_size, heads * config.head_dim, bias=config.qkv_bias)
@@ -83,7 +88,7 @@ class SelfAttention(nn.Module):
                 (self.q_norm(query_key[:, :hq]), self.k_norm(query_key[:, hq:])), dim=1
             )
         query_key = rotate(query_key, cos, sin)
-        mixed = attention(self.layer, query_key[:, :hq], query_key[:, hq:], value)
+        mixed = attention(self.layer, query_key[:, :hq], query_key[:, hq:], value, **self.reach)
         return self.o_proj(mixed.reshape(n, hq * self.head_dim))
 
 

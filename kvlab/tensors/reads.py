@@ -99,11 +99,13 @@ class _Reading(ContiguousAttention):
         self.row, self.column = query
         self.weights: dict[str, list[list[float]]] = {}
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        mixed = super().__call__(layer, query, key, value)
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+    ) -> Tensor:
+        mixed = super().__call__(layer, query, key, value, window)
         heads = query.unflatten(0, (self.cache.batch, self.width))[self.row, self.column]  # [Hq, d]
         keys = self.cache.keys[layer][self.row].to(query.dtype)
-        mask = self.mask[self.row, self.column][None]  # [1, T]
+        mask = self.mask_within(window)[self.row, self.column][None]  # [1, T]
         end = keys.shape[1] - self.width + self.column + 1
         weights = attention_weights(heads[:, None], keys, mask)[:, 0, :end]
         self.weights[str(layer)] = rounded_weights(weights)

@@ -43,7 +43,8 @@ class ModelRunner:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.model, self.cache, self.host_tier = model, cache, host_tier
-        self.attention = PagedAttention(cache, model.dtype)
+        own = getattr(model, "attention_over", None)  # layers that do not all attend as ours do
+        self.attention = PagedAttention(cache, model.dtype) if own is None else own(cache)
         self.on_logits: Callable[[Mapping[str, Tensor]], None] | None = None
         self.watch_layers: frozenset[int] = frozenset()
         self.watched: dict[str, dict[int, Tensor]] = {}
@@ -120,19 +121,28 @@ class ModelRunner:
     ) -> Callable[..., Tensor]:
         """The same attention, which also notes watched layers' weights by the specification."""
 
-        def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            mixed = self.attention(layer, query, key, value)
+        def attend(
+            layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+        ) -> Tensor:
+            mixed = self.attention(layer, query, key, value, window)
             if layer in self.watch_layers:
                 for row, last in zip(rows, batch.last_rows, strict=True):
                     keys, _ = self.cache.read(list(row.block_ids), row.end)
                     last_query = query[last : last + 1].transpose(0, 1)  # [Hq, 1, d]
-                    weights = attention_weights(
-                        last_query, keys[layer].to(query.dtype), causal_mask(1, row.end)
+                    weights = self._last_weights(
+                        layer, last_query, keys[layer].to(query.dtype), window
                     )
                     self.watched.setdefault(row.request_id, {})[layer] = weights[:, 0]
             return mixed
 
         return attend
+
+    def _last_weights(self, layer: int, query: Tensor, keys: Tensor, window: int | None) -> Tensor:
+        """Weights of a request's last query [Hq, 1, d] over its keys [Hkv, T, d]: [Hq, 1, T]."""
+        if hasattr(self.attention, "last_weights"):
+            return self.attention.last_weights(layer, query, keys)
+        mask = causal_mask(1, keys.shape[1], query.device, window)
+        return attention_weights(query, keys, mask)
 
 
 def rounded_weights(weights: Tensor, digits: int = 4) -> list[list[float]]:

@@ -8,7 +8,7 @@ from builders import greedy, make_engine, record_logits, run
 from safetensors.torch import load_file, save_file
 
 from kvlab.tensors.checkpoint import CheckpointError, load_config, load_model
-from kvlab.tensors.config import RopeScaling
+from kvlab.tensors.config import FAMILIES, RopeScaling
 from kvlab.tensors.kv_cache import ContiguousCache, contiguous_forward
 from kvlab.tensors.ops import NoCache
 from kvlab.tensors.rope import inverse_frequencies
@@ -232,15 +232,16 @@ class TestWhatDoesNotFitIsRefused:
             ({"quantization_config": {"bits": 4}}, ["quantization_config"]),
             ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor is 0.5"]),
             ({"layer_types": ["sliding_attention", "full_attention"]}, ["sliding_attention"]),
+            ({"use_sliding_window": True}, ["use_sliding_window is True", "no windows"]),
         ],
     )  # fmt: skip
     def test_unsupported_configuration(self, folder, changes, words):
         set_config(folder, **changes)
         self.check_refused(folder, *words)
 
-    def test_a_window_that_would_be_ignored(self, tmp_path):
-        save_random(tmp_path, "Mistral", sliding_window=4096)
-        self.check_refused(tmp_path, "sliding_window is 4096")
+    def test_an_unknown_architecture_is_named_beside_those_supported(self, folder):
+        set_config(folder, architectures=["MambaForCausalLM"])
+        self.check_refused(folder, "MambaForCausalLM", *FAMILIES)
 
 
 def test_null_keys_mean_absent(tmp_path):
