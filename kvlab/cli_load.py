@@ -67,10 +67,12 @@ def run(
     requests, arrivals = requests_for(**asked)
     with _bar(len(requests), quiet) as progress:
         result = load(url, requests, arrivals=arrivals, progress=progress, **sent)
-    if out is not None:
-        written = result.save(out, targets)
-        print(f"Saved {', '.join(map(str, written))}", file=sys.stderr)
-    _print(result, targets, metrics, as_json)
+    try:
+        if out is not None:
+            written = result.save(out, targets)
+            print(f"Saved {', '.join(map(str, written))}", file=sys.stderr)
+    finally:  # a disk that is full costs the file, not the measurement
+        _print(result, targets, metrics, as_json)
     if result.interrupted:
         return INTERRUPTED
     return 0 if result.summary().completed else 1

@@ -1,8 +1,14 @@
 """`kvlab serve`: an OpenAI-compatible server in the foreground, until Ctrl-C or SIGTERM."""
 
+import contextlib
 import os
 import signal
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvlab.serve.server import Server
 
 
 def run(
@@ -21,8 +27,41 @@ def run(
     """Serve until told to stop. Returns the exit code.
 
     engine: arguments of `LLM`. Raises ValueError for what does not fit, OSError for a port that is
-    taken, RuntimeError if a block did not come back.
+    taken, RuntimeError if a block did not come back, KeyboardInterrupt if told before it serves.
     """
+    told, servers = [], []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        told.append(number)  # an import that it interrupts may swallow the exception
+        if not servers:
+            raise KeyboardInterrupt
+        servers[0].stop()
+
+    limits = {"max_queue": max_queue, "max_body": max_body, "grace": grace}
+    pieces = {"stream_interval": stream_interval, "early_role": early_role}
+    with _signals_to(stop):
+        server = _server(model, host, port, api_key, {**limits, **pieces}, engine)
+        servers.append(server)
+        if told:
+            server.close()
+            raise KeyboardInterrupt
+        key = "with an API key" if api_key is not None else "to this machine alone"
+        name = server.llm.name
+        print(f"Serving {name} at {server.url} {key}, process {os.getpid()}; end with Ctrl-C.")
+        print(f'Try: curl {server.url}/v1/models, or base_url="{server.url}/v1"', flush=True)
+        server.run()
+        print("Stopped; all blocks are free.")
+    return 0
+
+
+def _server(
+    model: str,
+    host: str,
+    port: int,
+    api_key: str | None,
+    options: dict[str, object],
+    engine: dict[str, object],
+) -> "Server":
     try:
         from kvlab.serve.server import Server, checked_host
     except ImportError as error:
@@ -32,19 +71,15 @@ def run(
     from kvlab.llm import LLM
 
     checked_host(host, api_key)  # before a model is loaded
-    llm = LLM(model, **engine)
-    limits = {"max_queue": max_queue, "max_body": max_body, "grace": grace}
-    pieces = {"stream_interval": stream_interval, "early_role": early_role}
-    server = Server(llm, host=host, port=port, api_key=api_key, **limits, **pieces)
+    return Server(LLM(model, **engine), host=host, port=port, api_key=api_key, **options)
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        server.stop()
 
-    for name in ("SIGINT", "SIGTERM"):
-        signal.signal(getattr(signal, name), stop)
-    key = "with an API key" if api_key is not None else "to this machine alone"
-    print(f"Serving {llm.name} at {server.url} {key}, process {os.getpid()}; end with Ctrl-C.")
-    print(f'Try: curl {server.url}/v1/models, or base_url="{server.url}/v1"', flush=True)
-    server.run()
-    print("Stopped; all blocks are free.")
-    return 0
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    names = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(name, handler) for name in names]
+    try:
+        yield
+    finally:
+        for name, old in zip(names, before, strict=True):
+            signal.signal(name, old)

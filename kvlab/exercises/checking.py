@@ -42,13 +42,16 @@ def check(exercise_id: str | Mapping[str, object], answer: object = None) -> Box
 
 def _open(exercise: Exercise) -> Box:
     help_line = f'hint("{exercise.id}") helps.'
-    return Box("open", exercise.id, (exercise.question, f"{exercise.kind.asks} {help_line}"))
+    listed = exercise.kind.listed if isinstance(exercise.kind, Matches) else ()
+    asks = f"{exercise.kind.asks} {help_line}"
+    return Box("open", exercise.id, (exercise.question, *listed, asks))
 
 
 def _check_value(exercise: Exercise, value: object) -> Box:
     wanted = plain(exercise.run())
     facts = (("your answer", exercise.kind.show(value)),)
-    if same(wanted, value):
+    entries = isinstance(exercise.kind, Numbers | Matches)
+    if all(exercise.kind.right(wanted, value)) if entries else same(wanted, value):
         return Box("right", exercise.id, (exercise.why,), facts)
     for mistake in exercise.mistakes:
         if same(plain(mistake.gives()), value, ROUNDED):
@@ -59,11 +62,13 @@ def _check_value(exercise: Exercise, value: object) -> Box:
 def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
     """What can be said of a wrong value without telling the right one."""
     if isinstance(exercise.kind, Numbers | Matches):
-        good = [i for i, (w, v) in enumerate(zip(wanted, value, strict=True), 1) if same(w, v)]
+        remark = exercise.remark(value)
+        good = [i for i, right in enumerate(exercise.kind.right(wanted, value), 1) if right]
         if not good:
-            return f"None of the entries is right yet. {exercise.pattern(value)}".rstrip()
+            said = f"None of the entries is right yet. {exercise.pattern(value)}".rstrip()
+            return f"{said} {remark}".rstrip()
         named = " and ".join(map(exercise.kind.entry, good))
-        return f"Right so far: {named}. The others are not."
+        return f"Right so far: {named}. The others are not. {remark}".rstrip()
     if isinstance(wanted, bool | str):
         return "It is another."
     return "That is too large." if value > wanted else "That is too small."
@@ -97,7 +102,7 @@ def _known_mistake(exercise: Exercise, wanted: list, mine: list[Outcome]) -> str
         if all(alike(*pair) for pair in zip(theirs, mine, strict=True)):
             return mistake.says
     if all(agrees_in_half(*pair) for pair in zip(wanted, mine, strict=True)):
-        return "Right within half precision; compute in float32."
+        return "Right within half precision; compute in float32. If you round, leave that out."
     return ""
 
 

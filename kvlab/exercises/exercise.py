@@ -37,7 +37,8 @@ class Exercise:
     function may change what it gets. truth: begins the sentence that ends in what `run` gives
     ("the real cache holds"). why: one line for those who have it right. hints: each says more than
     the one before; the first does not contain the answer. pattern: what a list without a single
-    right entry says of its reader's thoughts, a sentence, or nothing.
+    right entry says of its reader's thoughts, a sentence, or nothing. remark: the same of a list
+    with any wrong entry.
     """
 
     id: str  # "21.1-2"
@@ -50,6 +51,7 @@ class Exercise:
     truth: str = "the run gives"
     cases: Callable[[], Sequence[tuple]] = no_arguments
     pattern: Callable[[list], str] = no_pattern
+    remark: Callable[[list], str] = no_pattern
 
 
 @dataclass(frozen=True)

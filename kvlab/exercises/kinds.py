@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kvlab.exercises.reading import Unreadable, kind_of, plain, show
+from kvlab.exercises.reading import Unreadable, kind_of, plain, same, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,10 +99,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A list of `count` numbers in one unit."""
+    """A list of `count` numbers in one unit.
+
+    within: how far each may be off, as a share of it; 0 stands for the usual, `same`.
+    """
 
     count: int
     unit: str = ""
+    within: tuple[float, ...] = ()
 
     @property
     def asked(self) -> str:
@@ -126,6 +130,15 @@ class Numbers:
             if item is None:
                 raise Unreadable(f"Entry {place} of your list is empty; give {self.asked}.")
         return [_read_number(item, f"{self.asked}; entry {i}") for i, item in enumerate(value, 1)]
+
+    def right(self, wanted: list[int | float], value: list[int | float]) -> list[bool]:
+        """Of each entry, whether it is right."""
+        shares = self.within or (0,) * self.count
+        pairs = zip(wanted, value, shares, strict=True)
+        return [
+            same(w, v, share, 1e-6) if share else same(w, v, near_zero=1e-6)
+            for w, v, share in pairs
+        ]
 
     def entry(self, place: int) -> str:
         """What the entry at `place`, counted from 1, is called."""

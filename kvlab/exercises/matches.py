@@ -27,8 +27,16 @@ class Matches:
 
     @property
     def asks(self) -> str:
-        listed = "; ".join(f"{number} {text}" for number, text in self.options)
-        return f"Write {self.asked} in place of None and run the cell. {listed}."
+        return f"Write {self.asked} in place of None and run the cell."
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The options, one a line."""
+        return tuple(f"{number}: {text}" for number, text in self.options)
+
+    def right(self, wanted: list[str], value: list[str | None]) -> list[bool]:
+        """Of each name, whether its number is right."""
+        return [w == v for w, v in zip(wanted, value, strict=True)]
 
     def entry(self, place: int) -> str:
         """What the entry at `place`, counted from 1, is called."""

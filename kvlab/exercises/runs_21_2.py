@@ -91,7 +91,8 @@ def good_requests(requests: Sequence[Sequence], ttft: float, itl: float) -> int:
 
 
 def judged_runs() -> Sequence[tuple]:
-    """Milliseconds. A gap too long, a late start, limits met exactly, one event, none, failures."""
+    """Milliseconds. A gap too long, a late start, limits met exactly, one event, none, failures;
+    last a long first gap, a long last one, and a long one behind 119 short ones."""
     steady, one_gap = [300, 350, 400, 450], [200, 210, 220, 320, 330]
     return (
         ([[0, steady, None]], 400, 60),
@@ -107,6 +108,9 @@ def judged_runs() -> Sequence[tuple]:
         ([[0, [900, 910, 920], None], [0, [10, 900], None], [0, one_gap, None]], 400, 60),
         ([[0, [10, 20, 30], None], [5, [20, 200], None], [7, [17, 37], None]], 10, 20),
         ([], 400, 60),
+        ([[0, [300, 700, 710], None]], 400, 60),
+        ([[0, [390, 400, 700], None]], 400, 60),
+        ([[0, [*range(100, 220), 400], None]], 400, 60),
     )
 
 

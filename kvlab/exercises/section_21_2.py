@@ -1,6 +1,9 @@
 """Section 21.2: what was timed, over what it was averaged, and what a step cannot do without."""
 
 from kvlab.exercises import runs_21_2 as runs
+from kvlab.exercises.errors_21_2 import LEAST_STEP as LEAST
+from kvlab.exercises.errors_21_2 import SEVEN_REPORTS as EXCHANGED
+from kvlab.exercises.errors_21_2 import remark_on_a_letter
 from kvlab.exercises.exercise import Exercise, Mistake
 from kvlab.exercises.kinds import Function, Numbers
 from kvlab.exercises.matches import Matches
@@ -47,6 +50,7 @@ THREE_FIGURES = Exercise(
             "The wait for the first text is no gap between two outputs.",
             lambda: [420, 690 / 4, 270 / 12],
         ),
+        Mistake("Those are seconds. Give milliseconds.", lambda: [0.42, 0.09, 0.0225]),
     ),
     why="A role starts no clock, events have gaps, and tokens have intervals.",
 )
@@ -97,6 +101,7 @@ TWO_MEANS = Exercise(
         ),
         Mistake("n tokens have n - 1 gaps: 3 and 57.", lambda: [50, (4 * 80 + 58 * 20) / 62]),
         Mistake("The sum is right, and 62 tokens have 60 gaps.", lambda: [50, 1380 / 62]),
+        Mistake("Those are seconds. Give milliseconds.", lambda: [0.05, 0.023]),
     ),
     why="Both are right: one gives each request a voice, the other each gap.",
 )
@@ -131,10 +136,10 @@ LEAST_STEP = Exercise(
         "A model with 8 billion weights of 2 bytes, 32 layers, 8 KV heads of width 128, K/V of 2 "
         "bytes. A decode step for 25 requests reads every weight once, and the K/V of 1,250 "
         "positions for each request. Memory gives 2e12 bytes a second. How many ms does the step "
-        "last at least? And from how many positions each on are the K/V of all 25 more bytes than "
-        "the weights? [ms, positions]"
+        "last at least (one decimal is enough)? At how many positions for each request do the K/V "
+        "of all 25 together become more bytes than the weights? [ms, positions]"
     ),
-    kind=Numbers(2),
+    kind=Numbers(2, within=(1e-2, 0)),
     run=runs.least_step,
     hints=(
         "Which bytes are read once for all, and which for each request? How many bytes has one "
@@ -144,31 +149,7 @@ LEAST_STEP = Exercise(
         "A position has 2 * 32 * 8 * 128 * 2 = 131,072 bytes. (8e9 * 2 + 25 * 1,250 * 131,072) / "
         "2e12 seconds; for the second, 8e9 * 2 / (25 * 131,072), rounded up.",
     ),
-    mistakes=(
-        Mistake("That forgets the K/V: they are read in every step.", lambda: [8, 16e9 / 3276800]),
-        Mistake(
-            "The weights are read once a step, for all 25 together.",
-            lambda: [(25 * 16e9 + 4.096e9) / 2e9, 16e9 / 131072],
-        ),
-        Mistake(
-            "That counts the K/V of one request; 25 read theirs.",
-            lambda: [(16e9 + 163840000) / 2e9, 16e9 / 131072],
-        ),
-        Mistake(
-            "That counts keys or values. A position has both.",
-            lambda: [(16e9 + 2.048e9) / 2e9, 2 * 16e9 / 3276800],
-        ),
-        Mistake("That counts one byte a weight.", lambda: [(8e9 + 4.096e9) / 2e9, 8e9 / 3276800]),
-        Mistake(
-            "The first number is in seconds.",
-            lambda: [(16e9 + 4.096e9) / 2e12, 16e9 / 3276800],
-        ),
-        Mistake(
-            "The first is right. Positions are whole, and the K/V have to be more bytes than the "
-            "weights, not fewer or as many: round up.",
-            lambda: [(16e9 + 4.096e9) / 2e9, 16e9 / 3276800],
-        ),
-    ),
+    mistakes=LEAST,
     why="Weights once for all, K/V for each; no engine with these bytes and this memory is faster.",
 )
 
@@ -191,34 +172,8 @@ SEVEN_REPORTS = Exercise(
         "C: look at the number of tokens an event. B: ask who has most of the intervals. E: find "
         "out when its clock starts. G: divide the duration by one request's tokens instead.",
     ),
-    mistakes=(
-        Mistake(
-            "B and D are means of the same quantity. One lets long answers speak louder, the "
-            "other counts a request that has nothing to say.",
-            lambda: runs.exchanged("B", "D"),
-        ),
-        Mistake(
-            "C and G are times over tokens: C of one request, G of all together.",
-            lambda: runs.exchanged("C", "G"),
-        ),
-        Mistake(
-            "A and E each have one end in the wrong place: A its last moment, E its first.",
-            lambda: runs.exchanged("A", "E"),
-        ),
-        Mistake(
-            "B and C are times between tokens. In B every interval counts alike; C is called by "
-            "the name of what a reader sees, and that is an event.",
-            lambda: runs.exchanged("B", "C"),
-        ),
-        Mistake(
-            "B and G are times a token. G divides by the tokens of everybody.",
-            lambda: runs.exchanged("B", "G"),
-        ),
-        Mistake(
-            "D and F are about requests without a value: D puts in a 0 for them, F is silent.",
-            lambda: runs.exchanged("D", "F"),
-        ),
-    ),
+    mistakes=EXCHANGED,
+    remark=remark_on_a_letter,
     why="Ask every figure: from when to when, over whom, divided by what, and who is missing.",
 )
 
@@ -254,6 +209,7 @@ WAITS = Exercise(
         Mistake("That is the second request's. The queue grows.", lambda: [150, 500]),
         Mistake("The wait ends where the service begins.", lambda: [950, 950]),
         Mistake("That lets all arrive at 0. They come one every 200 ms.", lambda: [1400, 1750]),
+        Mistake("Those are seconds. Give milliseconds.", lambda: [0.6, 0.95]),
     ),
     why="More arrives than can be served, so each waits longer; sending later does not shorten it.",
 )

@@ -150,8 +150,19 @@ def _mean(gaps: Sequence[float]) -> float:
     return sum(gaps) / len(gaps)
 
 
+def _percentile_90(gaps: Sequence[float]) -> float:
+    return sorted(gaps)[int(0.9 * len(gaps))]
+
+
 def _share(requests: Sequence[Sequence], ttft: float, itl: float) -> float:
     return _count()(requests, ttft, itl) / len(requests) if requests else 0
+
+
+def _in_all(requests: Sequence[Sequence], ttft: float, itl: float) -> int:
+    return sum(
+        bool(times) and not error and times[-1] - start <= ttft + itl * (len(times) - 1)
+        for start, times, error in requests
+    )
 
 
 def _which(requests: Sequence[Sequence], ttft: float, itl: float) -> list[int]:
@@ -167,6 +178,20 @@ GOOD_REQUESTS = (
         "That judges the mean of a request's gaps. One long gap among short ones is felt, and "
         "hidden by it: judge the longest.",
         _count(worst=_mean),
+    ),
+    Mistake(
+        "That judges a percentile of a request's gaps. A long answer has many, and its one long "
+        "gap lies above it: judge the longest.",
+        _count(worst=_percentile_90),
+    ),
+    Mistake(
+        "That looks at the first gap alone. Any of them may be too long.",
+        _count(worst=lambda gaps: gaps[0]),
+    ),
+    Mistake(
+        "That judges the whole time to the last output by the sum of what is allowed. A wait that "
+        "is too long is not made good by the others.",
+        _in_all,
     ),
     Mistake(
         "A request that failed kept nothing of what was promised, however quick its first tokens "

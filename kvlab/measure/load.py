@@ -18,7 +18,7 @@ from kvlab.core.checked import number, whole
 from kvlab.core.workload import Workload
 from kvlab.measure.load_asking import Asking
 from kvlab.measure.load_client import Client
-from kvlab.measure.load_plan import as_requests, checked_body, intended_times
+from kvlab.measure.load_plan import as_requests, checked_body, checked_texts, intended_times
 from kvlab.measure.load_requests import LoadRequest, Prompt
 from kvlab.measure.load_result import LoadResult
 from kvlab.measure.load_run import Run
@@ -73,6 +73,7 @@ def load(
     rest as not sent. Raises ValueError, with nothing sent, for a value that does not fit, and
     ConnectionError where no server answers the question for its model.
     """
+    checked_texts(hardware=hardware, date=date)
     listed = as_requests(requests, max_tokens=max_tokens, api=api, words=words)
     number("timeout", timeout, above=0)
     times, process = intended_times(listed, arrivals, seed, number("stretch", stretch, above=0))

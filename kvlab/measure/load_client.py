@@ -84,14 +84,17 @@ class Client:
                 "httpx is missing, which sends the requests; install it, or kvlab with its part "
                 'for servers: pip install "kvlab[serve]"'
             ) from None
-        self._http: httpx.AsyncClient = httpx.AsyncClient(
-            base_url=self.server.root,
-            headers={"Accept-Encoding": "identity", **self.server.headers()},
-            timeout=httpx.Timeout(None),
-            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE),
-            follow_redirects=False,
-            trust_env=not self.server.is_local,  # a proxy has no business in front of this machine
-        )
+        try:
+            self._http: httpx.AsyncClient = httpx.AsyncClient(
+                base_url=self.server.root,
+                headers={"Accept-Encoding": "identity", **self.server.headers()},
+                timeout=httpx.Timeout(None),
+                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE),
+                follow_redirects=False,
+                trust_env=not self.server.is_local,  # a proxy has no business before this machine
+            )
+        except httpx.InvalidURL as error:
+            raise ValueError(f"url is {self.server.root!r:.80} ({_why(error)}); mend it") from None
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -106,7 +109,7 @@ class Client:
         import httpx
 
         try:
-            response = await self._http.get("/v1/models", timeout=SHORT)
+            response = await self._question("/v1/models")
         except (httpx.HTTPError, OSError) as error:
             raise ConnectionError(
                 f"no server answers at {self.server.root} ({_why(error)}); start one, or mend the "
@@ -129,10 +132,15 @@ class Client:
         import httpx
 
         try:
-            response = await self._http.get("/metrics", timeout=SHORT)
+            response = await self._question("/metrics")
             return read_prometheus(response.text) if response.status_code == 200 else None
         except (httpx.HTTPError, OSError, ValueError):
             return None
+
+    async def _question(self, path: str) -> "httpx.Response":
+        """A GET. Raises TimeoutError, an OSError, for an answer that has no end in time."""
+        async with asyncio.timeout(SHORT):
+            return await self._http.get(path)
 
     # ---- the measurement
 
@@ -152,7 +160,8 @@ class Client:
             if not answer.done and answer.error is None:
                 answer.error = f"timeout: no end within {self.timeout:g} s, {_so_far(answer)}"
         except asyncio.CancelledError:
-            answer.error = answer.error or f"interrupted {_so_far(answer)}"
+            if not answer.done:
+                answer.error = answer.error or f"interrupted {_so_far(answer)}"
             raise
         except (httpx.HTTPError, OSError, ValueError) as error:
             if answer.finish_reason is None and not answer.done and answer.error is None:

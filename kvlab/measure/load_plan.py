@@ -1,6 +1,7 @@
 """What a load run is asked to send, and when: checked as a whole before anything leaves."""
 
 import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -77,4 +78,17 @@ def checked_body(extra: Mapping[str, object] | None) -> dict[str, object]:
     for name in ("stream", "n"):
         if name in found:
             raise ValueError(f"extra_body sets {name!r}; the client needs one streamed answer")
+    try:
+        json.dumps(dict(found), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"extra_body is {extra!r:.60}, no JSON ({error}); give JSON values"
+        ) from None
     return dict(found)
+
+
+def checked_texts(**values: str | None) -> None:
+    """Raises ValueError for one that is no text, which no report could hold."""
+    for name, value in values.items():
+        if not isinstance(value, str | None):
+            raise ValueError(f"{name} is {value!r:.60}; give a text")

@@ -18,8 +18,8 @@ from kvlab.measure.load_result import NOT_SENT, LoadResult
 class Run:
     """What is to be sent and when, and what came back so far.
 
-    times: intended starts in seconds, None for a closed loop. start: the clock at time 0, None
-    before the measurement has begun.
+    times: intended starts in seconds, None for a closed loop. start, end: the clock at time 0 and
+    when the last one ended, None before that.
     """
 
     requests: Sequence[LoadRequest]
@@ -30,7 +30,7 @@ class Run:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     failed: int = 0
     start: float | None = None
-    end: float = 0.0
+    end: float | None = None
     interrupted: bool = False
     served_by: str | None = None
     prefix_cache: PrefixCacheCount | None = None
@@ -43,22 +43,34 @@ class Run:
         """From the first question to the last answer. A cancellation after the start ends it, and
         what was measured stays; before the start it is raised.
         """
-        async with self.client as client:
-            if not client.asking.model:
-                first = (await client.models())[0]
-                client.asking = replace(client.asking, model=first["id"])
-                self.served_by = first.get("owned_by")
-            for _ in range(self.warmups):
-                await client.send(Outcome.meant_for(self.requests[0], client.clock()))
-            before = await client.prefix_cache()
-            self.start = client.clock()
-            try:
-                await self._drive()
-            except asyncio.CancelledError:
-                self.interrupted = True
-            self.end = client.clock()
-            if before is not None:
-                self.prefix_cache = _risen(before, await client.prefix_cache())
+        try:
+            async with self.client as client:
+                await self._prepare(client)
+                before = await client.prefix_cache()
+                await self._measure(client)
+                if before is not None:
+                    self.prefix_cache = _risen(before, await client.prefix_cache())
+        except asyncio.CancelledError:
+            if self.end is None:
+                raise
+
+    async def _prepare(self, client: Client) -> None:
+        """The model's name, where nobody gave one, and the warm-ups."""
+        if not client.asking.model:
+            first = (await client.models())[0]
+            client.asking = replace(client.asking, model=first["id"])
+            owner = first.get("owned_by")
+            self.served_by = owner if isinstance(owner, str) else None
+        for _ in range(self.warmups):
+            await client.send(Outcome.meant_for(self.requests[0], client.clock()))
+
+    async def _measure(self, client: Client) -> None:
+        self.start = client.clock()
+        try:
+            await self._drive()
+        except asyncio.CancelledError:
+            self.interrupted = True
+        self.end = client.clock()
 
     async def _drive(self) -> None:
         clock = self.client.clock

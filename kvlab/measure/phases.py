@@ -11,7 +11,7 @@ not fit into what is left; what was left out is listed.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -50,8 +50,17 @@ def default_cases(model: Decoder, quick: bool = False) -> tuple[Case, ...]:
 
 
 def cases_of(prefill: Sizes | None = None, decode: Sizes | None = None) -> tuple[Case, ...]:
-    """Every batch size with every length: prefill=((1,), (64, 512)) are two cases."""
+    """Every batch size with every length: prefill=((1,), (64, 512)) are two cases.
+
+    Raises ValueError for anything but two sequences.
+    """
     asked = ((PREFILL, prefill), (DECODE, decode))
+    for phase, sizes in asked:
+        pair = isinstance(sizes, Sequence) and len(sizes) == 2
+        if sizes is not None and not (pair and all(isinstance(s, Sequence) for s in sizes)):
+            raise ValueError(
+                f"{phase} is {sizes!r}; give batch sizes and lengths, such as ((1,), (64, 512))"
+            )
     return tuple(
         Case(phase, batch, length)
         for phase, sizes in asked
@@ -115,6 +124,8 @@ class PhaseRun:
         if not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
             raise ValueError(f"seconds is {seconds!r}; give a number above 0")
         check_model(model)
+        if cases is not None and not isinstance(cases, Iterable):
+            raise ValueError(f"cases is {cases!r}; give a list, such as [Case('prefill', 1, 64)]")
         self.cases = tuple(default_cases(model) if cases is None else cases)
         self.steps = Steps(model, self.cases, block_size=block_size, cache_dtype=cache_dtype)
         self.model, self.repetitions, self.budget = model, repetitions, float(seconds)

@@ -36,6 +36,7 @@ class EngineLoop:
         self._running: dict[str, Running] = {}
         self._outbox: list[tuple[Job, Item]] = []
         self._stopping = False
+        self._gate = threading.Lock()  # held to look whether the thread goes on, and to end it
         self._thread = threading.Thread(target=self._run, name="kvlab engine", daemon=True)
 
     # ---- from any thread
@@ -52,23 +53,37 @@ class EngineLoop:
         """Whether it was started, whatever became of it: a thread starts once."""
         return self._thread.ident is not None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is in the engine's thread, where waiting for it would never end."""
+        return threading.current_thread() is self._thread
+
     def submit(self, job: Job) -> None:
         """Hand a job over. Its items tell what becomes of it."""
         job.submitted = job.clock()
-        self._inbox.put(partial(self._begin, job))
+        if not self._tell(partial(self._begin, job)):
+            job.put(stopping())
 
     def abort(self, job: Job) -> None:
         """End a job that nobody waits for any more; one that has ended is left alone."""
-        self._inbox.put(partial(self._abort, job.request_id))
+        self._tell(partial(self._abort, job.request_id))
 
     def abort_all(self) -> None:
         """End all jobs; their clients are told that the server is stopping."""
-        self._inbox.put(partial(self._fail_all, stopping()))
+        self._tell(partial(self._fail_all, stopping()))
+
+    def _tell(self, message: Callable[[], None]) -> bool:
+        """Into the inbox; False where nobody would read it, so that nobody waits for an answer."""
+        with self._gate:
+            if self.is_alive:
+                self._inbox.put(message)
+                return True
+            return False
 
     def call(self, function: Callable[[LLM], T]) -> "Future[T]":
         """Run function(llm) between two steps. Raises RuntimeError where no thread would."""
-        if not self.is_alive:
-            raise RuntimeError("the server does not run, so the LLM is yours: use it directly")
+        if self.is_here:
+            raise RuntimeError("call() within call(): use the LLM that the function was given")
         done: Future[T] = Future()
 
         def carry_out() -> None:
@@ -77,12 +92,13 @@ class EngineLoop:
             except BaseException as error:
                 done.set_exception(error)
 
-        self._inbox.put(carry_out)
+        if not self._tell(carry_out):
+            raise RuntimeError("the server does not run, so the LLM is yours: use it directly")
         return done
 
     def close(self) -> None:
         """End all jobs and the thread; returns when both have ended."""
-        self._inbox.put(self._stop)
+        self._tell(self._stop)
         self._thread.join()
 
     # ---- the thread
@@ -95,13 +111,15 @@ class EngineLoop:
                     self._step()
                 self._hand_over()
         finally:
-            self._stopping = True
+            with self._gate:
+                self._stopping = True
+            self._take_inbox()  # what came while it ended; nothing comes after
             self._fail_all(stopping())
             self._hand_over()
 
     def _take_inbox(self) -> None:
         """Carry out what was asked for; wait for it where there is nothing to compute."""
-        wait = not self._llm.engine.has_unfinished_requests()
+        wait = not self._stopping and not self._llm.engine.has_unfinished_requests()
         try:
             while True:
                 self._inbox.get(block=wait)()

@@ -114,8 +114,11 @@ class Server:
     def close(self, grace: float = 0.0) -> None:
         """Stop accepting, give running requests `grace` seconds, end the rest, end the threads.
 
-        Raises RuntimeError if a block that the server's requests held was not given back.
+        Raises RuntimeError if a block that the server's requests held was not given back, and
+        within `call`, whose thread cannot end itself.
         """
+        if self._engine.is_here:
+            raise RuntimeError("close() within call(): close the server from outside")
         if self._thread is None:
             self._socket.close()
             return
@@ -233,9 +236,13 @@ def _config(app: object) -> uvicorn.Config:
 
 
 def checked_host(host: str, api_key: str | None) -> str:
-    """Raises ValueError for a key that is empty, and for a host that others reach without one."""
-    if api_key is not None and (not isinstance(api_key, str) or not api_key.strip()):
-        raise ValueError("api_key is empty; give a long random text, or None for none")
+    """Raises ValueError for a key that no header carries as it is, so that nobody could ever send
+    it, and for a host that others reach without a key."""
+    if api_key is not None and not _fits_header(api_key):
+        raise ValueError(
+            "api_key is empty, or has a line break, a space at an end, or a letter beyond ASCII; "
+            "give a long random text, or None for none"
+        )
     if not isinstance(host, str) or not host:
         raise ValueError(f"host is {shown(host)}; give an address such as '127.0.0.1'")
     if not is_loopback(host) and api_key is None:
@@ -244,6 +251,11 @@ def checked_host(host: str, api_key: str | None) -> str:
             "127.0.0.1"
         )
     return "127.0.0.1" if host.lower() == "localhost" else host
+
+
+def _fits_header(key: object) -> bool:
+    fits = isinstance(key, str) and key.isascii() and key.isprintable()
+    return fits and key != "" and key == key.strip()
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -15,6 +15,11 @@ from kvlab.widgets.latency_words import conditions_of, verdict
 
 MOST_RECORDS = 2000  # one dot each
 UNITS = ("s", "steps")
+STARTS = {  # what a boundary's times are counted from
+    "engine": "from the request's arrival",
+    "server": "from the request's arrival",
+    "client": "from the intended start",
+}
 
 
 def latency_payload(
@@ -25,9 +30,12 @@ def latency_payload(
     duration: float | None = None,
     unit: str | None = None,
     conditions: Mapping[str, object] | None = None,
+    metric: str | None = None,
 ) -> dict:
     """What the view draws: plain data, the same for the same records. See `latency_report`."""
     given = sorted(_checked(records, unit), key=lambda record: record.times.arrival)
+    if metric is not None and metric not in METRICS:
+        raise ValueError(f"metric is {metric!r}; give one of {', '.join(METRICS)}")
     unit = unit or ("steps" if given[0].labels.get("unit") == "steps" else "s")
     goals = Targets() if targets is None else targets
     summary = summarize(given, duration=duration, targets=goals)
@@ -39,19 +47,21 @@ def latency_payload(
     stated = conditions_of(given, summary, {**common, **(conditions or {})}, unit)
     if crowded:
         stated.append(("no filter for", f"{', '.join(crowded)}: too many values"))
+    subsets = [
+        [_subset(given, (label, length), goals, units) for length in lengths] for label in labels
+    ]
     return {
         "view": "latency_report",
         "title": "Latency report" if title is None else str(title),
         "boundary": given[0].boundary,
+        "starts": STARTS[given[0].boundary],
+        "opens": metric or most_missed(subsets[0][0]["metrics"]),
         "clock": unit,
         "came": came.name,
         "metrics": [_metric(name, units[name], goals) for name in METRICS],
         "labels": [choice.text for choice in labels],
         "lengths": [choice.text for choice in lengths],
-        "subsets": [
-            [_subset(given, (label, length), goals, units) for length in lengths]
-            for label in labels
-        ],
+        "subsets": subsets,
         "conditions": [list(pair) for pair in stated],
         "records": [
             _record(r, came(r.times.arrival - start), units, labels, lengths, goals) for r in given
@@ -80,12 +90,18 @@ def _checked(records: Iterable[LatencyRecord], unit: str) -> list[LatencyRecord]
 
 def _largest(records: Sequence[LatencyRecord], metric: str, targets: Targets) -> float:
     found = [worst(record, metric) for record in records if record.error is None]
-    return max([v for v in found if v is not None], default=getattr(targets, metric) or 0.0)
+    largest = max([v for v in found if v is not None], default=0.0)
+    return largest or getattr(targets, metric) or 0.0
 
 
 def _metric(name: str, unit: Unit, targets: Targets) -> dict:
     target = unit(getattr(targets, name))
     return {"name": name, "short": METRICS[name], "unit": unit.name, "target": target}
+
+
+def most_missed(metrics: Mapping[str, Mapping]) -> str:
+    """The metric whose target most requests miss; "ttft" where none is missed."""
+    return max(METRICS, key=lambda name: metrics[name]["misses"] or 0)  # METRICS begins with ttft
 
 
 # ---- figures of what two filters keep

@@ -44,7 +44,8 @@ def _of(payload: Mapping) -> Iterable[Mapping]:
 def outcome(payload: Mapping) -> str:
     """Where it was timed, and how many requests completed, failed, kept the targets."""
     whole = payload["subsets"][0][0]
-    parts = [f"timed at the {payload['boundary']}: {whole['done']:,} completed"]
+    where = f"timed at the {payload['boundary']}, {payload['starts']}"
+    parts = [f"{where}: {whole['done']:,} completed"]
     parts += [f"{whole['failed']:,} failed"]
     if whole["good"] is not None:
         parts.append(f"{whole['good']:,} kept every target")

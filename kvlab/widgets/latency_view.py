@@ -41,6 +41,7 @@ def latency_report(
     duration: float | None = None,
     unit: str | None = None,
     conditions: Mapping[str, object] | None = None,
+    metric: str | None = None,
 ) -> LatencyReport:
     """What a run's requests waited for, one by one and in figures; section 21.2.
 
@@ -52,8 +53,11 @@ def latency_report(
     takes it from the records' label `unit`, else seconds, which are shown as µs, ms or s by their
     size, with three digits. conditions: model, hardware, arrivals, concurrency and whatever else
     belongs to the numbers; of these four the report names those that are not stated. A label with
-    one value for all is a condition, not a filter. Raises ValueError for no records, more than
-    2,000, and what `summarize` refuses.
+    one value for all is a condition, not a filter. An arrival process may be given by its fields,
+    {"kind": "Poisson", "request_rate": 20}. metric: which one the picture shows first, "ttft",
+    "tpot", "itl" or "e2el"; None takes the one whose target most requests miss, else "ttft".
+
+    Raises ValueError for no records, more than 2,000, and what `summarize` refuses.
     """
     return LatencyReport(
         records,
@@ -62,4 +66,5 @@ def latency_report(
         duration=duration,
         unit=unit,
         conditions=conditions,
+        metric=metric,
     )

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
+from kvlab.core.arrivals import in_words
 from kvlab.core.latency_record import LatencyRecord
 from kvlab.core.latency_summary import LatencySummary
 from kvlab.widgets.growth_words import count
@@ -82,7 +83,7 @@ def conditions_of(
 ) -> list[tuple[str, str]]:
     """Name and text of each condition; those that nobody stated are named last."""
     done = [record for record in records if record.error is None]
-    found = [(str(name), str(text)) for name, text in given.items() if text is not None]
+    found = [(str(name), _stated(value)) for name, value in given.items() if value is not None]
     prompts = [r.num_prompt_tokens for r in done if r.num_prompt_tokens is not None]
     found.append(("prompts", _lengths(prompts)))
     found.append(("outputs", _lengths([r.times.num_output_tokens for r in done])))
@@ -90,6 +91,16 @@ def conditions_of(
     found.append(("observed", _observed(summary, clock)))
     missing = [name for name in EXPECTED if given.get(name) is None]
     return found + ([("not stated", ", ".join(missing))] if missing else [])
+
+
+def _stated(value: object) -> str:
+    """A condition as text: a process in words, other fields one after the other."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    numbers = (number for name, number in value.items() if name != "kind")
+    if "kind" in value and all(isinstance(n, int | float | None) for n in numbers):
+        return in_words({name: n for name, n in value.items() if n is not None})
+    return ", ".join(f"{name} {_stated(part)}" for name, part in value.items())
 
 
 def _lengths(lengths: Sequence[int]) -> str:

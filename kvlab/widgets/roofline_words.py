@@ -65,7 +65,9 @@ def point_sentence(spot: "Placed", ceilings: "Ceilings") -> str:
     return (
         f"{point.case} ({who(point.case)}): {amount(point.flops, 'FLOP')}, "
         f"{amount(point.nbytes, 'B')}, {digits(point.intensity)} FLOPs a byte. "
-        f"It took {duration(point.seconds.median)}, {digits(point.tokens_per_second)} tokens/s; "
+        f"It took {duration(point.seconds.median)}, {digits(point.tokens_per_second)} tokens/s, "
+        f"and reached {amount(point.bytes_per_second, 'B/s')} and "
+        f"{amount(point.flops_per_second, 'FLOP/s')}; "
         f"{bound}: {percent(spot.share)} of the time it took. The limit is {limit}."
         f"{_odd(spot, ceilings)}"
     )
@@ -107,6 +109,8 @@ def _best(phase: str, spots: list["Placed"]) -> str:
     best = max(outside or mine, key=lambda spot: spot.share)
     which = " whose bytes exceed the cache" if 0 < len(outside) < len(mine) else ""
     passes = count(len(outside or mine), phase)
+    if len(mine) == 1:
+        return f"{str(best.point.case).capitalize()} reaches {percent(best.share)} of the roof."
     return f"Of {passes}{which}, {best.point.case} comes closest: {percent(best.share)}."
 
 

@@ -45,7 +45,8 @@ def ttft_payload(
     ruler = Ruler(stamps, unit)
     parts = [_part(ruler, interval) for interval in stamps.intervals()]
     rows = [_row(ruler, boundary, parts) for boundary in stamps.boundaries]
-    said = [_overview(ruler, rows), *(_boundary(ruler, row, rows, parts) for row in rows)]
+    whole = _equation(ruler, parts)
+    said = [_overview(ruler, rows), *(_boundary(ruler, row, rows, parts, whole) for row in rows)]
     return {
         "view": "ttft_parts",
         "title": "TTFT taken apart" if title is None else str(title),
@@ -54,6 +55,7 @@ def ttft_payload(
         "length": ruler.at(max(stamps.noted().values())) / ruler.parts,
         "parts": parts,
         "rows": rows,
+        "equation": whole,
         "said": said + [_said(ruler, part, rows, i) for i, part in enumerate(parts)],
     }
 
@@ -120,6 +122,17 @@ def _row(ruler: Ruler, boundary: str, parts: list[dict]) -> dict:
     }
 
 
+def _equation(ruler: Ruler, parts: list[dict]) -> dict | None:
+    """Equation 21.4's own sum, from the engine's taking the request to delivery at the server; None
+    where delivery was not noted apart.
+    """
+    terms = [i for i, part in enumerate(parts) if part["term"]]
+    if not parts[terms[-1]]["letter"].endswith("D"):
+        return None
+    length = sum(parts[i]["length"] for i in terms)
+    return {"first": terms[0], "last": terms[-1], "text": ruler.text(length)}
+
+
 def _about(request_id: str | None, prompt: int | None, cached: int | None) -> str:
     """The request in a few words."""
     parts = [] if request_id is None else [f"request {request_id}"]
@@ -145,12 +158,20 @@ def _overview(ruler: Ruler, rows: list[dict]) -> str:
     )
 
 
-def _boundary(ruler: Ruler, row: Mapping, rows: list[dict], parts: list[dict]) -> str:
+def _boundary(
+    ruler: Ruler, row: Mapping, rows: list[dict], parts: list[dict], whole: Mapping | None
+) -> str:
     inside = parts[row["first"] : row["last"] + 1]
     terms = [f"{part['name']} {part['text']}" for part in inside if part["term"]]
     beside = [part["name"] for part in inside if not part["term"]]
     rest = f" + remainder {row['remainder']}" if beside else ""
-    holds = f"The remainder: {', '.join(beside)}." if beside else "Equation 21.4 covers all of it."
+    terms_last = f"{whole['text']} {ruler.unit}" if whole else ""
+    if beside:
+        names = f"The remainder: {', '.join(beside)}."
+        holds = f"Equation 21.4 is {terms_last} of it. {names}" if whole else names
+    else:
+        until = f"delivery: {terms_last}" if whole else "delivery"
+        holds = f"All of it is in equation 21.4, which goes on until {until}."
     widest = rows[-1]
     unseen = widest["length"] - row["length"]
     misses = f" The {widest['boundary']} waits {ruler.whole(unseen)} more." if unseen else ""

@@ -26,6 +26,9 @@ def ttft_content(payload: Mapping) -> str:
         (row["boundary"], *cells(row, payload["parts"]), row["remainder"], row["text"])
         for row in payload["rows"]
     ]
+    whole = payload["equation"]
+    if whole:
+        rows.append(("eq 21.4", *cells(whole, payload["parts"]), OUTSIDE, whole["text"]))
     return "\n".join(
         [
             f"<p><strong>{escape(payload['title'])}</strong>{escape(about)}</p>",
@@ -36,7 +39,7 @@ def ttft_content(payload: Mapping) -> str:
 
 
 def cells(row: Mapping, parts: list[Mapping]) -> list[str]:
-    """A boundary's parts as texts."""
+    """The parts of a boundary, or of equation 21.4, as texts."""
     return [
         part["text"] if row["first"] <= i <= row["last"] else OUTSIDE
         for i, part in enumerate(parts)

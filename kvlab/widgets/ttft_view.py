@@ -36,6 +36,9 @@ def ttft_parts(
 
         ttft_parts(FirstTokenStamps.from_times(request.times))
 
+    Where delivery at the server was noted, a last row gives equation 21.4's own sum: it begins as
+    the engine's boundary, ends as the server's, and is neither's TTFT.
+
     stamps: moments of one real request on one clock. request_id, num_prompt_tokens,
     num_cached_tokens: what is said of it. unit: "s", or "steps" where the clock counts steps; the
     view chooses µs, ms or s by the size. Raises ValueError for other stamps and units.

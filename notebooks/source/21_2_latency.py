@@ -512,8 +512,9 @@ reveal("21.2-p6", "no" if wide.good < 150 else "yes")
 # a target means something for a **stated workload** alone: these lengths, this rate, this hardware. The next section
 # ([21.3](21_3_scheduling.ipynb)) turns that knob and others.
 #
-# Each dot below is one request; point at one, or walk through them with the arrow keys. Choose TTFT and ITL in turn, the gaps between
-# output events: 149 dots of 200 lie above a target there, under a mean that keeps it.
+# Each dot below is one request; point at one, or walk through them with the arrow keys. The view opens on
+# ITL, the gaps between output events: a dot is a request's longest one, and 149 of 200 lie above the target, while the mean of all
+# gaps keeps it. Choose TTFT for the other side.
 
 # %%
 latency_report(

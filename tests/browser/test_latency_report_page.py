@@ -82,7 +82,7 @@ def dots(page: Page) -> dict[str, int]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_cards_and_dots_say_that_the_mean_is_fine_and_p99_is_not(opened, scheme: str) -> None:
-    payload = latency_payload(heavy(400), GOALS)
+    payload = latency_payload(heavy(400), GOALS, metric="ttft")
     page = opened(payload, color_scheme=scheme)
     ttft = payload["subsets"][0][0]["metrics"]["ttft"]
     for key, sign in (("mean", "✓"), ("p50", "✓"), ("p90", "✓"), ("p99", "✗")):
@@ -93,7 +93,8 @@ def test_cards_and_dots_say_that_the_mean_is_fine_and_p99_is_not(opened, scheme:
     assert dots(page) == {"away": 0, "none": 0, "ok": 383, "bad": 7, "miss": 10}
     expect(said(page)).to_contain_text("mean 0.4")
     expect(said(page)).to_contain_text("s does not. 10 of 393 requests (2.54%) miss it.")
-    expect(page.locator(".kvq-facts [data-missing]")).to_contain_text("not stated: model, hardware")
+    facts = page.locator(".kvq-facts:not([aria-hidden])")
+    expect(facts.locator("[data-missing]")).to_contain_text("not stated: model, hardware")
     card_sizes = page.locator(".kvq-card b").evaluate_all(
         "all => all.map((b) => parseFloat(getComputedStyle(b).fontSize))"
     )
@@ -101,7 +102,7 @@ def test_cards_and_dots_say_that_the_mean_is_fine_and_p99_is_not(opened, scheme:
 
 
 def test_every_filter_and_metric_shows_python_s_figures(opened) -> None:
-    payload = latency_payload(heavy(120), GOALS)
+    payload = latency_payload(heavy(120), GOALS, metric="ttft")
     page = opened(payload)
     for label in range(len(payload["labels"])):
         for length in range(len(payload["lengths"])):
@@ -120,6 +121,36 @@ def test_every_filter_and_metric_shows_python_s_figures(opened) -> None:
         page.locator(f"[data-metric={metric['name']}]").last.click()
         expect(page.locator("tr[aria-current]")).to_have_attribute("data-row", metric["name"])
         expect(page.locator(".kvq-card[data-k=mean] small")).to_have_text(f"mean, {metric['unit']}")
+
+
+def test_it_opens_on_the_metric_that_is_missed_most(opened) -> None:
+    page = opened(latency_payload(four(), Targets(ttft=3.0, itl=0.05)))
+    expect(page.locator(".kv[data-metric]").first).to_have_attribute("data-metric", "itl")
+    expect(page.locator(".kvq-card[data-k=misses]")).to_contain_text("2 of 2")
+    expect(page.locator(".kv-hint")).to_have_text(
+        "timed at the client, from the intended start · one dot a request · ◆ misses the target"
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("many", [0, 60])
+def test_conditions_are_whole_lines_and_all_can_be_reached(opened, width: int, many: int) -> None:
+    conditions = {f"condition {i}": "as it was, in some words" for i in range(many)}
+    conditions |= {"arrivals": {"kind": "Poisson", "request_rate": 20}, "model": "tiny"}
+    payload = latency_payload(heavy(400), GOALS, conditions=conditions)
+    page = opened(payload, viewport={"width": width, "height": 720})
+    facts = page.locator(".kvq-facts:not([aria-hidden]) li")
+    expect(facts).to_have_count(1 + len(payload["conditions"]))
+    expect(facts.filter(has_text="arrivals: ")).to_have_text("arrivals: Poisson, 20 a second")
+    box = page.locator(".kvq-conditions")
+    line, shown, whole = box.evaluate(
+        "e => [parseFloat(getComputedStyle(e).lineHeight), e.clientHeight, e.scrollHeight]"
+    )
+    lines = shown / line
+    assert abs(lines - round(lines)) < 0.15 and (whole > shown + 1) == bool(many)
+    box.evaluate("e => e.scrollTo(0, e.scrollHeight)")
+    last, frame = facts.last.bounding_box(), box.bounding_box()
+    assert last["y"] + last["height"] <= frame["y"] + frame["height"] + 2
 
 
 def test_keys_go_by_arrival_and_by_value(opened) -> None:

@@ -1,5 +1,6 @@
 """Prefill against decode on a plain page, and its timer in JupyterLab: Run, progress, Stop."""
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 sys.path.append(str(Path(__file__).parents[1] / "widgets"))
 
 from lab_server import Lab, Watch
-from phases_cases import HOSTILE, ceilings, phases
+from phases_cases import HOSTILE, ceilings, phases, point
 from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
@@ -108,6 +109,72 @@ def test_keys_walk_through_the_passes_and_the_line_tells_the_story(opened) -> No
     expect(page.locator("[data-say]")).to_contain_text("prefill 1 x 64")
     page.keyboard.press("p")
     expect(view).to_have_class("kv kv-large")
+
+
+TWINS = (
+    point("prefill", 1, 16, 40.0, 1600, 400_000),  # 4 FLOPs a byte, 40 GFLOP/s
+    point("decode", 16, 512, 41.0, 1640, 410_000),  # 4 FLOPs a byte, 40 GFLOP/s
+    point("decode", 1, 512, 40.0, 2, 200_000),  # its FLOPs need 0.02 ms of 40
+)
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_dots_at_one_place_stand_side_by_side(opened, width: int) -> None:
+    page = opened(example(points=TWINS), viewport={"width": width, "height": 720})
+    boxes = sorted((dot(page, i).bounding_box() for i in (0, 2)), key=lambda box: box["x"])
+    assert boxes[0]["x"] + boxes[0]["width"] < boxes[1]["x"]
+    exact = page.locator(".kvf-roof .kvf-exact")
+    expect(exact).to_have_count(2)
+    for i in (0, 1):  # both at 4 FLOPs a byte, in the middle between the dots
+        assert abs(middle(exact.nth(i))[0] - (boxes[0]["x"] + boxes[1]["x"] + 17) / 2) < 4
+    assert dot(page, 1).evaluate("e => e.style.getPropertyValue('--shift')") == ""
+
+
+def test_axes_say_that_they_are_logarithmic(opened) -> None:
+    page = opened(example())
+    names = page.locator(".kvf-roof [data-name]")
+    expect(names).to_have_text(
+        [
+            "GFLOP/s; each step is a factor of three",
+            "FLOPs a byte (intensity); each step is a factor of three",
+        ]
+    )
+    for axis, factors in (("y", (3, 10 / 3)), ("x", (3, 10 / 3))):
+        marks = page.locator(f".kvf-roof [data-axis={axis}]").all_text_contents()
+        values = [float(mark.replace(",", "")) for mark in marks]
+        steps = [after / before for before, after in itertools.pairwise(values)]
+        assert steps and all(factors[0] - 0.01 <= step <= factors[1] + 0.01 for step in steps)
+    expect(page.locator(".kvf-caption").last).to_contain_text("logarithmic axes")
+
+
+def test_an_axis_of_powers_of_ten_says_so(opened) -> None:
+    page = opened(example(points=TWINS))
+    expect(page.locator(".kvf-roof [data-name=x]")).to_have_text(
+        "FLOPs a byte (intensity); each step is a factor of ten"
+    )
+    marks = page.locator(".kvf-roof [data-axis=x]")
+    expect(marks).to_have_text(["0.01", "0.1", "1", "10"])
+
+
+def test_no_line_leaves_its_plot(opened) -> None:
+    page = opened(example(points=TWINS))
+    paths = page.locator(".kvf-box > svg path").evaluate_all(
+        "all => all.map((p) => [p.getAttribute('class'), p.getAttribute('d')])"
+    )
+    lines = [d for kind, d in paths if kind in ("kvf-M", "kvf-A", "kvf-P", "kvf-D") and d]
+    assert len(lines) == 2 + 6  # the roof; of the prefill alone there is no line
+    for d in lines:
+        numbers = [float(number) for number in re.findall(r"-?[0-9.]+", d)]
+        assert min(numbers) >= 0 and max(numbers) <= 100, d
+
+
+def test_the_small_plots_can_be_read(opened) -> None:
+    page = opened(example())
+    size = "e => parseFloat(getComputedStyle(e).fontSize)"
+    tag = page.locator(".kvf-curves .kvf-tag").first
+    assert tag.evaluate(size) > 13
+    page.locator("[data-do=presenter]").click()
+    assert tag.evaluate(size) > 15
 
 
 def test_what_fits_into_the_cache_is_marked(opened) -> None:

@@ -91,6 +91,29 @@ def test_the_table_says_what_each_boundary_includes(opened) -> None:
     cells = page.locator("tr[data-boundary=engine] td")
     expect(cells).to_have_text(["–", "–", "8.00", "20.00", "0.40", "–", "–", "0.00", "28.40"])
     expect(page.get_by_role("columnheader", name="equation 21.4")).to_have_attribute("colspan", "4")
+    whole = page.locator("tr.kvt-equation td")
+    expect(whole).to_have_text(["–", "–", "8.00", "20.00", "0.40", "0.60", "–", "–", "29.00"])
+    names = page.locator("thead .kvt-chip + span")
+    terms = ["queue", "prefill", "selection", "delivery"]
+    expect(names).to_have_text(["way there (T)", "preparation (I)", *terms, "way back (B)"])
+    marks = ["0 ms", "10 ms", "20 ms", "30 ms"]
+    expect(page.locator(".kvt-scale span")).to_have_text(marks)
+
+
+@pytest.mark.parametrize("width", [700, 1280, 1920])
+def test_a_letter_that_does_not_fit_is_not_drawn(opened, width: int) -> None:
+    page = opened(ttft_payload(WHOLE), viewport={"width": width, "height": 720})
+    for large in (False, True):
+        sizes = page.locator(".kvt-piece").evaluate_all(
+            """all => all.map((p) => {
+          const one = (e) => e.getBoundingClientRect().width;
+          return [p.firstElementChild.textContent, one(p), one(p.firstElementChild)];
+        })"""
+        )
+        assert all(text <= piece for letter, piece, text in sizes if len(letter) == 1), sizes
+        assert any(text > 0 for letter, _, text in sizes if len(letter) == 1) or width == 700
+        if not large:
+            page.locator("[data-do=presenter]").click()
 
 
 @pytest.mark.parametrize("width", [700, 1280, 1920])

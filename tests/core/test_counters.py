@@ -48,6 +48,15 @@ def test_an_exemplar_behind_a_value_is_no_value():
     assert read_prometheus(page, (("q", "h"),)) == PrefixCacheCount(30.0, 3.0)
 
 
+def test_one_engine_of_two_that_began_anew_is_seen():
+    page = 'q_total{e="0"} 30\nq_created{e="0"} 1e9\nq_created{e="1"} 2e9\nh_total{e="0"} 3\n'
+    before = read_prometheus(page, (("q", "h"),))
+    after = read_prometheus(page.replace("2e9", "3e9"), (("q", "h"),))
+    assert (before.created, after.created) == (2e9, 3e9)
+    with pytest.raises(ValueError, match="began anew"):
+        _ = after - before
+
+
 def test_signs_in_quoted_labels_belong_to_them():
     page = r'q_total{a="} 7 # {",b="\"} 8"} 30' + '\nh_total{a="{"}3\n'
     assert read_prometheus(page, (("q", "h"),)) == PrefixCacheCount(30.0, 3.0)

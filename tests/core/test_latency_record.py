@@ -76,7 +76,8 @@ def test_times_that_cannot_have_happened_are_refused(changes, message):
         ({"first_event": 4.1}, r"event 1 is 4\.0, before first_event at 4\.1"),
         ({"first_event": NAN}, "first_event is nan; give a finite time"),
         ({"first_event": True}, "first_event is True; give a finite time"),
-        ({"error": False}, "error is False; give text"),
+        ({"error": False}, "error is False; give a text that says why it failed, or None"),
+        ({"error": ""}, "error is ''; give a text that says why it failed"),
         ({"finish_reason": 1}, "finish_reason is 1; give text"),
         ({"estimated": None}, "estimated is None; give True or False"),
         ({"labels": None}, "labels is None; give a mapping of text to text"),
@@ -154,7 +155,11 @@ def test_a_line_without_its_times_is_refused():
 optional = st.none() | st.integers(0, 9)
 
 
-@given(st.lists(st.tuples(st.floats(0, 5), st.integers(1, 5))), optional, st.none() | st.text())
+@given(
+    st.lists(st.tuples(st.floats(0, 5), st.integers(1, 5))),
+    optional,
+    st.none() | st.text(min_size=1),
+)
 def test_every_record_survives_its_line(gaps, counted, error):
     now, found = 2.0, RequestTimes(1.0, counted=counted)
     for gap, tokens in gaps:

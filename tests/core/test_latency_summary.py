@@ -85,6 +85,34 @@ def test_a_failed_request_is_counted_outside_the_latencies_T13():
     assert summary.duration == 9.2
 
 
+def test_a_failed_request_meets_no_target_however_quick_it_was_T13():
+    quick = record("a", 0.1, 0.2)
+    failed = record("b", 0.1, 0.2, error="an error event after 2 tokens")
+    targets = Targets(ttft=1.0, tpot=1.0, itl=1.0, e2el=1.0)
+    assert targets.met_by(quick) and not targets.met_by(failed)
+
+
+def test_a_failed_request_that_came_first_begins_the_run():
+    failed = LatencyRecord("a", RequestTimes(1.0), error="HTTP 429")
+    assert summarize([record("b", 4.5, arrival=4.0), failed]).duration == 3.5
+
+
+def test_gaps_by_event_and_by_token_T05():
+    times = RequestTimes(0.0, finished=0.7)
+    for event in ((0.5, 1), (0.6, 4), (0.7, 4)):
+        times.note(*event)
+    summary = summarize([LatencyRecord("a", times)])
+    assert (summary.itl.count, summary.itl_by_token.count) == (2, 8)
+    assert summary.itl.mean == pytest.approx(0.1)
+    assert summary.itl_by_token.mean == pytest.approx(summary.tpot.mean) == pytest.approx(0.025)
+
+
+def test_the_first_event_of_a_failed_request_is_still_within_the_run():
+    """A role came at 5 s and then nothing: the run lasted 5 s, not 1 s."""
+    failed = LatencyRecord("b", RequestTimes(0.0), error="timeout", first_event=5.0)
+    assert summarize([record("a", 1.0), failed]).duration == 5.0
+
+
 def test_throughput_is_no_requests_time_per_token():
     """Claim 21.2-e: 40 tokens in 200 ms are 200 a second. Four requests with a token every 20 ms
     make that rate too, while each waits 20 ms, not the 5 ms of the reciprocal."""

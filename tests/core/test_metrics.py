@@ -82,6 +82,15 @@ def test_the_count_of_the_server_goes_before_the_count_of_events():
     assert found.itl == pytest.approx([0.1, 0.1])
 
 
+@pytest.mark.parametrize("counted", [0, 1])
+def test_a_count_below_two_leaves_the_time_per_token_undefined(counted):
+    """The server says one token, or none, and two pieces of text came."""
+    found = times(0.5, 0.6, finished=0.6, counted=counted)
+    assert found.tpot is None and found.num_output_tokens == counted
+    assert found.itl == pytest.approx([0.1])
+    assert found.normalized_latency == (0.6 if counted else None)
+
+
 def test_an_answer_in_one_piece_shows_no_time_between_tokens():
     found = times((2.0, 40), finished=2.0)
     assert found.num_output_tokens == 40 and found.token_times == [2.0] * 40

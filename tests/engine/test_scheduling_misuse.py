@@ -1,8 +1,6 @@
 """Nonsense given to the scheduler's parts, the workloads and the play: refused with the value and
 what to give instead, at once, and nothing is changed."""
 
-import re
-
 import pytest
 from history_runner import StepClock, alone, make_engine
 
@@ -27,9 +25,11 @@ def draw(count=3, **changes):
     return generate(count, **DRAWN | changes)
 
 
-def refused(message, act):
-    with pytest.raises(ValueError, match=re.escape(message)):
+def refused(act):
+    """What the ValueError says."""
+    with pytest.raises(ValueError) as raised:
         act()
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -53,34 +53,38 @@ def refused(message, act):
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_a_token_is_made(changes, message):
-    refused(message, lambda: draw(**changes))
+    assert message in refused(lambda: draw(**changes))
 
 
 def test_counts_without_measure_are_refused():
-    refused(
-        "num_requests is 1000000000000; give an integer from 1 to 1000000", lambda: draw(10**12)
+    assert "num_requests is 1000000000000; give an integer from 1 to 1000000" in refused(
+        lambda: draw(10**12)
     )
-    refused("give an integer from 1 to", lambda: Uniform(1, 10**400))
-    refused("a number of thousands of digits; give an integer", lambda: Fixed(-(10**5000)))
-    refused("max_num_seqs is a number of thousands", lambda: SchedulerConfig(-(10**5000)))
-    refused("the CPU tier has 1000000000 blocks; give an integer", lambda: CPUTier(10**9))
+    assert "give an integer from 1 to" in refused(lambda: Uniform(1, 10**400))
+    assert "a number of thousands of digits; give an integer" in refused(lambda: Fixed(-(10**5000)))
+    assert "max_num_seqs is a number of thousands" in refused(lambda: SchedulerConfig(-(10**5000)))
+    assert "the CPU tier has 1000000000 blocks; give an integer" in refused(lambda: CPUTier(10**9))
 
 
 @pytest.mark.parametrize("given", [None, 5, (1,), "ab"])
 def test_a_workload_is_made_of_arrivals(given):
-    refused(f"arrivals are {given!r}; give Arrival objects", lambda: Workload(given))
+    assert f"arrivals are {given!r}; give Arrival objects" in refused(lambda: Workload(given))
 
 
 @pytest.mark.parametrize("given", [None, 5, b"{}", [LINE]])
 def test_a_file_is_given_as_its_text(given):
-    refused(f"the workload is {given!r}", lambda: Workload.from_jsonl(given))
-    refused(f"the trace is {given!r}", lambda: read_public_trace(given, vocab_size=9))
+    assert f"the workload is {given!r}" in refused(lambda: Workload.from_jsonl(given))
+    assert f"the trace is {given!r}" in refused(lambda: read_public_trace(given, vocab_size=9))
 
 
 def test_a_trace_line_asks_for_more_than_a_machine_holds():
     huge = LINE.replace("600", "9" * 11) + "}"
-    refused("the trace, line 1: the prompts have up to 99,999,999,999 tokens", lambda: read(huge))
-    refused("block_tokens is 1000000000000; give an integer from 1 to", lambda: read(LINE, 10**12))
+    assert "the trace, line 1: the prompts have up to 99,999,999,999 tokens" in refused(
+        lambda: read(huge)
+    )
+    assert "block_tokens is 1000000000000; give an integer from 1 to" in refused(
+        lambda: read(LINE, 10**12)
+    )
 
 
 def read(text, block_tokens=512):
@@ -104,7 +108,7 @@ def read(text, block_tokens=512):
 )
 def test_the_engine_takes_no_request_that_a_step_would_choke_on(arguments, message):
     engine = make_engine()
-    refused(message, lambda: engine.add_request(**{"prompt_token_ids": [1]} | arguments))
+    assert message in refused(lambda: engine.add_request(**{"prompt_token_ids": [1]} | arguments))
     assert not engine.requests and not engine.scheduler.waiting
     (next_one,) = engine.add_request([1, 2], SamplingParams(2))
     engine.run()
@@ -124,7 +128,7 @@ def test_nobody_has_an_odd_id(odd):
 def test_a_request_ends_for_a_reason_of_the_list_or_not_at_all():
     engine = make_engine()
     (a,) = engine.add_request([1], SamplingParams(2), request_id="A")
-    refused("reason is 'stop'; give a FinishReason", lambda: engine.finish("A", "stop"))
+    assert "reason is 'stop'; give a FinishReason" in refused(lambda: engine.finish("A", "stop"))
     engine.run()
     assert a.output_token_ids == alone([1], 2)
 
@@ -132,9 +136,9 @@ def test_a_request_ends_for_a_reason_of_the_list_or_not_at_all():
 def test_an_engine_needs_a_seed_and_a_clock():
     old = make_engine()
     build = lambda **more: LLMEngine(old.scheduler, old.runner, **more)  # noqa: E731
-    refused("seed is None; give an integer", lambda: build(seed=None))
-    refused("clock is 5; give a function", lambda: build(clock=5))
-    refused("eos_token_ids is 3; give a list of token ids", lambda: build(eos_token_ids=3))
+    assert "seed is None; give an integer" in refused(lambda: build(seed=None))
+    assert "clock is 5; give a function" in refused(lambda: build(clock=5))
+    assert "eos_token_ids is 3; give a list of token ids" in refused(lambda: build(eos_token_ids=3))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +155,9 @@ def test_an_engine_needs_a_seed_and_a_clock():
 def test_a_play_is_refused_with_nothing_left_behind(arguments, message):
     engine = make_engine()
     before = engine.runner, engine.clock
-    refused(message, lambda: play(engine, **{"workload": draw(), "mode": "step"} | arguments))
+    assert message in refused(
+        lambda: play(engine, **{"workload": draw(), "mode": "step"} | arguments)
+    )
     assert not engine.requests and (engine.runner, engine.clock) == before
     assert engine.scheduler.manager.pool.num_free_blocks == 64
 
@@ -159,17 +165,19 @@ def test_a_play_is_refused_with_nothing_left_behind(arguments, message):
 def test_a_play_whose_last_arrival_never_comes_is_refused():
     engine = make_engine()
     far = Workload((Arrival("a", 0, (1,), 1), Arrival("b", 1e6, (1,), 1)))
-    refused(
-        "stretched, is inf; give a finite", lambda: play(engine, far, mode="real", stretch=1e308)
+    assert "stretched, is inf; give a finite" in refused(
+        lambda: play(engine, far, mode="real", stretch=1e308)
     )
     assert not engine.requests
-    refused("play: engine is None; give an LLMEngine", lambda: play(None, far))
+    assert "play: engine is None; give an LLMEngine" in refused(lambda: play(None, far))
 
 
 def test_a_simulation_needs_a_cost_and_a_virtual_clock():
     clock = VirtualClock(2)
-    refused("cost is 3; give a CostModel", lambda: SimulatedRunner(3, clock))
-    refused("give a VirtualClock", lambda: SimulatedRunner(CostModel(), StepClock()))
-    refused("None is no engine; give llm.engine", lambda: SimulatedEngine.like(None, CostModel()))
-    refused("time is nan; give a finite number", lambda: clock.wait_until(float("nan")))
+    assert "cost is 3; give a CostModel" in refused(lambda: SimulatedRunner(3, clock))
+    assert "give a VirtualClock" in refused(lambda: SimulatedRunner(CostModel(), StepClock()))
+    assert "None is no engine; give llm.engine" in refused(
+        lambda: SimulatedEngine.like(None, CostModel())
+    )
+    assert "time is nan; give a finite number" in refused(lambda: clock.wait_until(float("nan")))
     assert clock() == 2

@@ -95,8 +95,17 @@ def test_check_says_what_it_cannot_read(answer):
 def test_an_empty_match_is_not_an_answer_and_lists_what_to_choose_from():
     shown = check("21.2-6", dict.fromkeys("ABCDEFG"))
     assert shown.state == "open"
-    assert all(f"{number} {text}" in shown.lines[1] for number, text in
-               enumerate(HIDDEN.values(), 1))  # fmt: skip
+    assert list(shown.lines[1:10]) == [
+        *("1: requests that failed", "2: how long requests waited before they were sent"),
+        "3: prompts that lay in the prefix cache already",
+        *("4: a first event that carries no text", "5: events that carry several tokens"),
+        "6: slow answers, whose few intervals the many of long answers outvote",
+        "7: answers of one token, which have no interval",
+        *("8: how many requests were served at the same time", "9: token counts that are guesses"),
+    ]
+    assert shown.lines[10].startswith("Write a number for each of A to G") and len(HIDDEN) == 9
+    assert "\n  5: events that carry several tokens\n" in repr(shown)
+    assert "<div>5: events that carry several tokens</div>" in shown._repr_html_()
     assert check("21.2-6", {"A": ..., "B": None}).state == "open"
 
 

@@ -183,6 +183,11 @@ def test_points_carry_counted_work_and_measured_seconds(model):
     assert found.elapsed > sum(sum(p.seconds.repetitions) for p in found.points)
 
 
+def test_bytes_are_those_of_the_weights_as_computed_and_of_the_cache_as_stored(model):
+    (point,) = PhaseRun(model, CASES[1:2], repetitions=1, cache_dtype=torch.float16)
+    assert point.nbytes_parts == step_work.case_nbytes(SMALL, CASES[1], 4, 2)
+
+
 def test_a_prefill_does_more_flops_a_byte_than_a_decode(model):
     prefill, decode = measure_phases(model, CASES[:2], repetitions=1).points
     assert prefill.intensity > 4 * decode.intensity
@@ -344,17 +349,25 @@ def test_no_case(arguments, said):
     [
         ({"cases": ()}, "there are no cases"),
         ({"cases": ["prefill"]}, "is no case"),
+        ({"cases": 5}, r"cases is 5; give a list, such as \[Case"),
         ({"cases": [Case("prefill", 1, 65)]}, "needs 65 positions and this model has 64"),
         ({"cases": [Case("decode", 1, 64)]}, "decode 1 x 64 needs 65 positions"),
         ({"repetitions": 0}, "repetitions is 0"),
         ({"seconds": 0}, "seconds is 0"),
         ({"seconds": float("nan")}, "seconds is nan"),
+        ({"seconds": "20"}, "seconds is '20'; give a number above 0"),
         ({"block_size": 0}, "block_size is 0"),
     ],
 )
 def test_a_run_refuses_by_name(model, options, said):
     with pytest.raises(ValueError, match=said):
         PhaseRun(model, **{"cases": CASES, **options})
+
+
+@pytest.mark.parametrize("sizes", [(1, 64), ((1,),), 5, ((1,), 64)])
+def test_sizes_are_two_sequences(model, sizes):
+    with pytest.raises(ValueError, match=r"prefill is .*; give batch sizes and lengths"):
+        measure_phases(model, prefill=sizes)
 
 
 def test_other_things_than_a_ready_decoder_are_refused(model):

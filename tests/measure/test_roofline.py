@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,13 @@ def test_a_step_above_the_ridge_is_limited_by_arithmetic():
     assert placed.limited_by == "compute" and placed.bound_seconds == 40
     assert placed.share == 0.8 and placed.attainable == 1000
     assert placed.fits_cache  # 1,000 bytes: the next step may find them in the cache
+
+
+def test_the_share_of_the_copy_ceiling_is_of_copying_where_reading_is_faster():
+    """Reading gives 400 B/s, copying 100: the roof's slope is 400, a copy's share is of 100."""
+    ceilings = replace(CEILINGS, read=rate("B/s", 400.0))
+    placed = place(point(4000, 2000, 40.0), ceilings)
+    assert (placed.of_copy, placed.memory_seconds, placed.attainable) == (0.5, 5.0, 800.0)
 
 
 def test_share_is_the_reached_rate_under_the_roof():

@@ -1,5 +1,6 @@
 """`kvlab serve`: what it passes on, how it starts, and how it stops."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -140,3 +141,26 @@ def test_told_twice_it_ends_what_runs(start):
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert out.endswith("all blocks are free.\n")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_an_import_swallows_ends_it_all_the_same(monkeypatch, sent):
+    """Loading torch catches what it pleases; a server that went on would hear nothing of it."""
+    from kvlab import LLM, cli_serve
+    from kvlab.serve import server
+
+    def deaf(model: str) -> LLM:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), sent)
+            time.sleep(5)
+        return LLM(model)
+
+    monkeypatch.setattr("kvlab.llm.LLM", deaf)
+    monkeypatch.setattr(server.Server, "run", lambda self: self.close())
+    before = signal.getsignal(sent)
+    if sent == signal.SIGTERM and before == signal.SIG_DFL:  # would end the tests, not the server
+        signal.signal(sent, lambda *_: None)
+    asked = {"host": "127.0.0.1", "port": 0, "api_key": None, "max_queue": 1, "max_body": 1000}
+    with pytest.raises(KeyboardInterrupt):
+        cli_serve.run("tiny", **asked, grace=0, stream_interval=1, early_role=False)
+    signal.signal(sent, before)

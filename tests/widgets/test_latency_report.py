@@ -24,6 +24,7 @@ from kvlab.core.latency_summary import summarize
 from kvlab.playing import play
 from kvlab.widgets import latency_html, latency_payload, latency_report, module_source
 from kvlab.widgets.latency_figures import three
+from kvlab.widgets.latency_filters import length_choices
 
 GOALS = Targets(ttft=3.0, itl=0.3)
 
@@ -48,7 +49,8 @@ def test_four_requests_by_hand() -> None:
     assert ttft["kept"] == ["mean", "p50"] and ttft["misses"] == 1
     assert ttft["said"] == (
         "TTFT of 3 requests: mean 1.53 s keeps the target of 3 s, p99 3.93 s does not. "
-        "1 of 3 requests (33.3%) misses it. Of fewer than 100 values, p99 is nearly the longest. "
+        "1 of 3 requests (33.3%) misses it. "
+        "Of fewer than 100 values, p99 lies between the two longest. "
         "Outside these figures: 1 failed."
     )
     tpot = figures(payload, "tpot")  # B gave one token: undefined, never 0
@@ -96,7 +98,7 @@ def test_the_mean_looks_fine_and_p99_does_not() -> None:
     assert re.match(r"TTFT of 393 requests: mean 0\.\d+ s keeps the target of 3 s, p99 4", said)
     assert "10 of 393 requests (2.54%) miss it." in said
     plain = figures(latency_payload(heavy(400)), "ttft")["said"]
-    assert re.search(r"one in a hundred is longer than 4\.\d+ s, \d+ times the mean\.", plain)
+    assert re.search(r"99 in a hundred are at most 4\.\d+ s, \d+ times the mean\.", plain)
 
 
 def test_the_verdict_has_a_word_for_each_case() -> None:
@@ -116,7 +118,51 @@ def test_targets_are_judged_on_the_exact_values() -> None:
     payload = latency_payload([record("A", 0.0, 3.0004)], Targets(ttft=3.0))
     assert figures(payload, "ttft")["mean"] == 3 and figures(payload, "ttft")["kept"] == []
     assert payload["records"][0][10][0] == 0 and figures(payload, "ttft")["misses"] == 1
-    assert "both miss the target" in figures(payload, "ttft")["said"]
+    assert figures(payload, "ttft")["said"] == (
+        "TTFT of 1 request: mean 3 s (rounded) and p99 3 s (rounded) both miss the target of 3 s. "
+        "1 of 1 request (100%) misses it. Of one value alone, every percentile is that value."
+    )
+
+
+def test_what_is_said_of_p99_holds_for_equal_and_for_far_values() -> None:
+    """No value of 150 equal ones is longer than p99; with 60, p99 is far below the longest."""
+    equal = latency_payload([record(str(i), 0.0, 1.5) for i in range(150)])
+    assert figures(equal, "ttft")["said"] == (
+        "TTFT of 150 requests: mean 1,500 ms; half are at most 1,500 ms; "
+        "99 in a hundred are at most 1,500 ms."
+    )
+    far = figures(latency_payload([record(str(i), 0.0, 9 ** (i == 7)) for i in range(60)]), "ttft")
+    assert far["p99"] == 4.28 and far["max"] == 9
+    assert far["said"].endswith("p99 lies between the two longest.")
+
+
+def test_no_range_of_prompt_lengths_is_empty() -> None:
+    """The median lies between 1 and 100, where no prompt is: a range ends at a length that is."""
+    lengths = [1, 1, 1, 1, 1, 100, 200, 300, 400, 500]
+    payload = latency_payload(
+        [record(str(i), i, i + 1.0, num_prompt_tokens=n) for i, n in enumerate(lengths)]
+    )
+    assert payload["lengths"] == ["any", "1 token", "100 to 200 tokens", "300 to 500 tokens"]
+    assert [subset["done"] for subset in payload["subsets"][0]] == [10, 5, 2, 3]
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=30))
+def test_ranges_of_prompt_lengths_hold_every_prompt_once(lengths: list[int]) -> None:
+    records = [record(str(i), 0.0, 1.0, num_prompt_tokens=n) for i, n in enumerate(lengths)]
+    every, *ranges = length_choices(records)
+    assert all(map(every.keeps, records)) and len(ranges) <= 4
+    kept = [sum(map(choice.keeps, records)) for choice in ranges]
+    assert min(kept, default=1) > 0 and sum(kept) in (0, len(records))
+
+
+def test_where_all_took_no_time_the_target_sets_the_unit() -> None:
+    payload = latency_payload([record("A", 0.0, 0.0)], Targets(ttft=3.0))
+    assert payload["metrics"][0] == {"name": "ttft", "short": "TTFT", "unit": "s", "target": 3}
+
+
+def test_requests_that_look_alike_do_not_lengthen_the_table() -> None:
+    page = latency_html(latency_payload([record("A", 0.0, 1.0)] * 300))
+    assert "40 of 300 requests" in page and page.count("<td>completed</td>") == 40
 
 
 def test_a_label_with_many_values_has_no_filter_and_says_so() -> None:
@@ -191,7 +237,8 @@ def test_an_engine_s_play_in_steps() -> None:
     assert {dot[0]: dot[9][0] for dot in payload["records"]} == {"A": 1, "B": 1, "C": 5}
     assert figures(payload, "ttft")["said"] == (
         "TTFT of 3 requests: mean 2.33 steps keeps the target of 4 steps, p99 4.92 steps does not. "
-        "1 of 3 requests (33.3%) misses it. Of fewer than 100 values, p99 is nearly the longest."
+        "1 of 3 requests (33.3%) misses it. "
+        "Of fewer than 100 values, p99 lies between the two longest."
     )
     assert repr(report) == "LatencyReport(3 completed, 0 failed; TTFT mean 2.33, p99 4.92 steps)"
 

@@ -43,18 +43,19 @@ def test_the_sentences_read_alone_tell_the_story() -> None:
     said = phases_payload(phases(), ceilings())["said"]
     assert said[0] == (
         "The roof of this machine: memory delivers 10.0 GB/s, arithmetic 100 GFLOP/s; they meet "
-        "at 10.0 FLOPs a byte. Of 2 prefills, prefill 1 x 512 comes closest: 50 %. Of 3 decodes, "
-        "decode 4 x 512 comes closest: 80 %."
+        "at 10.0 FLOPs a byte. Of 2 prefills, prefill 1 x 512 comes closest: 50 %. Of 2 decodes "
+        "whose bytes exceed the cache, decode 4 x 512 comes closest: 80 %."
     )
     assert said[5] == (
         "decode 4 x 512 (4 requests, 1 token each after 512 positions): 200 MFLOP, 200 MB, "
-        "1.00 FLOPs a byte. It took 25.0 ms, 160 tokens/s; its bytes need at least 20.0 ms at "
-        "10.0 GB/s: 80 % of the time it took. The limit is memory."
+        "1.00 FLOPs a byte. It took 25.0 ms, 160 tokens/s, and reached 8.00 GB/s and "
+        "8.00 GFLOP/s; its bytes need at least 20.0 ms at 10.0 GB/s: 80 % of the time it took. "
+        "The limit is memory."
     )
     assert said[2] == (
         "prefill 1 x 512 (1 request, 512 tokens): 4.00 GFLOP, 200 MB, 20.0 FLOPs a byte. "
-        "It took 80.0 ms, 6,400 tokens/s; its FLOPs need at least 40.0 ms at 100 GFLOP/s: "
-        "50 % of the time it took. The limit is arithmetic."
+        "It took 80.0 ms, 6,400 tokens/s, and reached 2.50 GB/s and 50.0 GFLOP/s; its FLOPs need "
+        "at least 40.0 ms at 100 GFLOP/s: 50 % of the time it took. The limit is arithmetic."
     )
 
 
@@ -68,6 +69,12 @@ def test_a_share_above_one_is_no_error_where_the_bytes_fit_into_the_cache() -> N
     assert "comes closest: 80 %" in payload["said"][0]  # nothing is claimed from the cache
     unknown = phases_payload(phases(), ceilings(cache_nbytes=None))
     assert not unknown["points"][2]["cached"] and "measure both again" in unknown["said"][3]
+
+
+def test_a_pass_alone_of_its_phase_is_not_compared() -> None:
+    (prefill,) = (point for point in POINTS if str(point.case) == "prefill 1 x 512")
+    said = phases_payload(phases((prefill,)), ceilings())["said"][0]
+    assert said.endswith("10.0 FLOPs a byte. Prefill 1 x 512 reaches 50 % of the roof.")
 
 
 def test_what_was_left_out_is_named_with_the_reason() -> None:

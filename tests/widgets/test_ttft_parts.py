@@ -56,17 +56,44 @@ def test_the_sentences_tell_the_story_without_the_picture() -> None:
     )
     assert said[1] == (
         "Engine: queue 8.00 + prefill 20.00 + selection 0.40 = 28.40 ms. It starts when the engine "
-        "takes the request, and ends when the step that selects the token ends. Equation 21.4 "
-        "covers all of it. The client waits 2.50 ms more."
+        "takes the request, and ends when the step that selects the token ends. All of it is in "
+        "equation 21.4, which goes on until delivery: 29.00 ms. The client waits 2.50 ms more."
     )
+    assert "Equation 21.4 is 29.00 ms of it. The remainder: preparation. The client" in said[2]
     assert "+ delivery 0.60 + remainder 1.90 = 30.90 ms." in said[3]
-    assert said[3].endswith("The remainder: way there, preparation, way back.")
+    assert said[3].endswith(
+        "Equation 21.4 is 29.00 ms of it. The remainder: way there, preparation, way back."
+    )
     assert said[6] == (
         "Queue, 8.00 ms: from when the engine takes the request until the model first works on it. "
         "The TTFT of engine, server and client includes it; a term of equation 21.4."
     )
     assert said[7].endswith("It holds the same steps' work for other requests too.")
     assert "Only the client's TTFT includes it; remainder: equation 21.4 has no term" in said[4]
+
+
+def test_equation_21_4_is_none_of_the_three() -> None:
+    """8 + 20 + 0.4 + 0.6 ms, from the engine's taking the request to the first bytes with text."""
+    payload = ttft_payload(WHOLE)
+    assert payload["equation"] == {"first": 2, "last": 5, "text": "29.00"}
+    row = '<th scope="row">eq 21.4</th><td>–</td><td>–</td><td>8.00</td><td>20.00</td>'
+    rest = "<td>0.40</td><td>0.60</td><td>–</td><td>–</td><td>29.00</td>"
+    assert row + rest in ttft_html(payload)
+    engine = ttft_payload(FirstTokenStamps(0.0, 0.008, 0.0284, 0.028))
+    assert engine["equation"] is None and "eq 21.4" not in ttft_html(engine)
+    assert "equation 21.4, which goes on until delivery. " not in engine["said"][1]
+    assert engine["said"][1].endswith("equation 21.4, which goes on until delivery.")
+
+
+def test_without_the_server_s_arrival_the_equation_is_known_all_the_same() -> None:
+    stamps = FirstTokenStamps(
+        3.0, 11.0, 32.0, server_sent=35.0, client_sent=0.0, client_received=39.0
+    )
+    payload = ttft_payload(stamps)
+    assert payload["equation"] == {"first": 1, "last": 3, "text": "32.00"}
+    assert payload["said"][2].endswith(
+        "Equation 21.4 is 32.00 s of it. The remainder: way there + preparation, way back."
+    )
 
 
 def test_shown_parts_add_up_to_the_shown_total() -> None:
@@ -110,6 +137,19 @@ def test_the_book_s_example() -> None:
     payload = ttft_payload(FirstTokenStamps.from_terms(0.008, 0.020, 0.002, 0.003))
     assert shown(payload, "server")["TTFT"] == "33.00"
     assert "= 33.00 ms" in payload["said"][2]
+
+
+def test_boundaries_that_see_the_same_are_not_called_different() -> None:
+    said = ttft_payload(FirstTokenStamps.from_terms(0.008, 0.020, 0.002))["said"]
+    assert said[0] == (
+        "One request, one first token, timed at 2 boundaries: engine 30.00 ms, server 30.00 ms. "
+        "A TTFT without its two ends cannot be compared."
+    )
+
+
+def test_cached_tokens_of_a_prompt_whose_length_nobody_gave() -> None:
+    assert ttft_payload(WHOLE, num_cached_tokens=1)["about"] == "1 prompt token cached"
+    assert ttft_payload(WHOLE, num_cached_tokens=48)["about"] == "48 prompt tokens cached"
 
 
 def test_three_forms() -> None:

@@ -8,7 +8,7 @@ const LATENCY_CSS = `${PLOT_CSS}
 .kvq-card i{font-style:normal;font-weight:700;font-size:1.2em}.kvq-card[data-kept="1"] i{color:var(--good)}.kvq-card[data-kept="0"]{background:color-mix(in srgb,#d55e00 14%,var(--paper))}.kvq-card[data-kept="0"] i{color:var(--bad)}
 .kvq-card[data-k=mean]{border-left-color:#009e73}.kvq-card[data-k=p99]{border-left-color:#d55e00}.kvq-card[data-k=metric]{border-color:transparent;padding-left:0}
 .kvq-cols{display:grid;grid-template-columns:minmax(0,1.5fr) minmax(0,1fr);gap:.3em 1.1em}
-.kvq-side{display:grid;grid-template-rows:auto auto minmax(0,1fr);gap:.5em;height:20em;min-width:0}
+.kvq-side{display:grid;align-content:start;gap:.9em;height:17.5em;min-width:0}.kvq .kvq-plot{height:17.5em}
 .kvq-filters{display:flex;gap:.6em;min-width:0}.kvq-filters label{flex:1;min-width:0;color:var(--soft);font-size:.86em;white-space:nowrap}
 .kv .kvq select{display:block;width:100%;min-width:0;height:1.95em;padding:0 .3em;font:inherit;font-size:1.1em;border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink)}
 .kv .kvq table{width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font:inherit;font-size:.92em;color:inherit}
@@ -17,10 +17,12 @@ const LATENCY_CSS = `${PLOT_CSS}
 .kv .kvq tbody tr{border-top:1px solid var(--line)}.kv .kvq tr[aria-current]{background:color-mix(in srgb,var(--focus) 16%,var(--paper))}
 .kv .kvq tbody th button{display:inline-flex;justify-content:flex-start;gap:.3em;align-items:center;width:100%;height:1.9em;padding:0 .4em;font-weight:600;overflow:hidden;white-space:nowrap}
 .kv .kvq th button span{color:var(--soft);font-weight:400}.kv .kvq td[data-kept="0"]{color:var(--bad);font-weight:700}
-.kvq-facts{margin:0;padding:0;overflow:auto;list-style:none;font-size:.86em;line-height:1.4;scrollbar-width:thin}
+.kvq-conditions{display:grid;max-height:8.4em;overflow-y:auto;font-size:.86em;line-height:1.4}
+.kvq-conditions>*{grid-area:1/1;min-width:0}.kvq-conditions>[aria-hidden]{visibility:hidden}
+.kvq-facts{margin:0;padding:0;list-style:none}
 .kvq-facts li{display:inline;overflow-wrap:anywhere}.kvq-facts li+li::before{content:" · ";color:var(--soft)}.kvq-facts b{font-weight:600}.kvq-facts [data-missing]{color:var(--bad)}
 .kv[data-view=latency_report] .kv-say{margin-bottom:0}
-.kv-large .kvq{font-size:.86em;gap:.35em}.kv-large :is(.kvq-plot,.kvq-side){height:20em}.kv-large .kvq-cols{grid-template-columns:minmax(0,1.35fr) minmax(0,1fr)}
+.kv-large .kvq{font-size:.86em;gap:.35em}.kv-large :is(.kvq .kvq-plot,.kvq-side){height:16.5em}.kv-large .kvq-cols{grid-template-columns:minmax(0,1.35fr) minmax(0,1fr)}
 .kv-large[data-view=latency_report] .kv-say-text{font-size:.94em}.kv-large .kvq-card{height:4.2em}.kv-large .kvq-card b{font-size:1.95em}
 @media(max-width:760px){.kvq-cols{grid-template-columns:minmax(0,1fr)}.kvq-cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
 `;
@@ -79,13 +81,19 @@ function latencyTable(payload, m, subset, choose) {
   return h("table", {}, h("thead", {}, head), body);
 }
 
+function latencyCounts({ done, failed, estimated, good }) {
+  const counts = [`${thousands(done)} completed`, `${thousands(failed)} failed`];
+  if (estimated) counts.push(`${thousands(estimated)} with estimated output tokens`);
+  if (good !== null) counts.push(`${thousands(good)} kept every target`);
+  return counts.join(", ");
+}
+
+const latencyWordiest = ({ subsets }) => subsets.flat().reduce((a, b) => (latencyCounts(b).length > latencyCounts(a).length ? b : a));
+
 function latencyFacts(payload, subset) {
-  const list = h("ul", { class: "kvq-facts", tabindex: "0", "aria-label": "conditions and counts" });
+  const list = h("ul", { class: "kvq-facts" });
   const add = (name, text, missing) => list.append(h("li", { "data-missing": missing ? "" : null }, h("b", {}, `${missing ? "! " : ""}${name}: `), text));
-  const counts = [`${thousands(subset.done)} completed`, `${thousands(subset.failed)} failed`];
-  if (subset.estimated) counts.push(`${thousands(subset.estimated)} with estimated output tokens`);
-  if (subset.good !== null) counts.push(`${thousands(subset.good)} keep every target`);
-  add("requests", counts.join(", "));
+  add("requests", latencyCounts(subset));
   const missing = payload.conditions.filter(([name]) => name === "not stated");
   for (const [name, text] of [...missing, ...payload.conditions.filter((pair) => !missing.includes(pair))]) add(name, text, name === "not stated");
   return list;
@@ -100,14 +108,16 @@ function latencySelect(name, label, options, change) {
 
 VIEWS.latency_report = (element, payload) => {
   const records = latencyRecords(payload), state = { m: 0, label: 0, length: 0, at: null, kept: null }; // kept: chosen by a press or a key
-  const frame = createFrame(element, { view: "latency_report", title: payload.title, hint: `timed at the ${payload.boundary} · one dot a request${payload.metrics.some(({ target }) => target !== null) ? " · ◆ misses the target" : ""}`, css: LATENCY_CSS });
+  const frame = createFrame(element, { view: "latency_report", title: payload.title, hint: `timed at the ${payload.boundary}, ${payload.starts} · one dot a request${payload.metrics.some(({ target }) => target !== null) ? " · ◆ misses the target" : ""}`, css: LATENCY_CSS });
   const { root } = frame, cards = h("div", { class: "kvq-cards" }), plot = h("div", { class: "kvq-plot" });
-  const side = h("div", { class: "kvq-side" }), table = h("div"), facts = h("div", { style: "min-height:0;display:grid" });
+  const side = h("div", { class: "kvq-side" }), table = h("div"), conditions = h("div", { class: "kvq-conditions", tabindex: "0", role: "group", "aria-label": "conditions and counts" });
   const filters = h("div", { class: "kvq-filters" },
     latencySelect("label", "requests", payload.labels, (i) => filter("label", i)),
     latencySelect("length", "prompt length", payload.lengths, (i) => filter("length", i)));
-  side.append(filters, table, facts);
-  frame.body.append(h("div", { class: "kvq" }, cards, h("div", { class: "kvq-cols" }, plot, side)));
+  side.append(filters, table);
+  const ghost = latencyFacts(payload, latencyWordiest(payload)); // holds the height of the longest
+  ghost.setAttribute("aria-hidden", "true");
+  frame.body.append(h("div", { class: "kvq" }, cards, h("div", { class: "kvq-cols" }, plot, side), conditions));
   const text = h("div", { class: "kv-say-text", role: "status", "aria-live": "polite", "data-say": "" });
   const longest = [...payload.subsets.flat().flatMap((s) => Object.values(s.metrics).map((one) => one.said)), ...records.map((r) => latencySentence(r, payload))].reduce((a, b) => (b.length > a.length ? b : a));
   root.append(h("div", { class: "kv-say" }, text, h("div", { class: "kv-ghost", "aria-hidden": "true" }, longest)));
@@ -133,7 +143,7 @@ VIEWS.latency_report = (element, payload) => {
     const held = root.ownerDocument.activeElement?.closest("[data-metric]") !== null && root.contains(root.ownerDocument.activeElement);
     cards.replaceChildren(...latencyCards(payload, state.m, subset()));
     table.replaceChildren(latencyTable(payload, state.m, subset(), choose));
-    facts.replaceChildren(latencyFacts(payload, subset()));
+    conditions.replaceChildren(latencyFacts(payload, subset()), ghost);
     if (held) table.querySelector("[aria-pressed=true]").focus();
     picture();
     show(state.at && fits(state.at) ? state.at : null);
@@ -151,7 +161,7 @@ VIEWS.latency_report = (element, payload) => {
   latencyPointer(plot, { records, state, fits, show, drawn: () => drawn });
   const observer = new ResizeObserver(picture);
   observer.observe(plot);
-  choose(0);
+  choose(payload.metrics.findIndex(({ name }) => name === payload.opens));
   presenter.start();
   return { show: (i) => show(records[i] ?? null), choose, filter, root, destroy: () => { observer.disconnect(); presenter.destroy(); } };
 };

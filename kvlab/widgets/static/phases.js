@@ -10,7 +10,7 @@ function phasesCaptions({ points }) {
   const key = (phase, letter) => h("span", { class: "kvf-dot kvf-key", "data-phase": phase }, letter);
   const roof = h("div", { class: "kvf-caption" }, h("b", {}, "Roofline"), h("span", {}, key("prefill", "P"), "prefill"), h("span", {}, key("decode", "D"), "decode"), h("span", {}, "requests x tokens"));
   if (points.some(({ cached }) => cached)) roof.append(h("span", {}, "dashed ring: fits into the cache"));
-  const curves = h("div", { class: "kvf-caption" }, h("b", {}, "Time and rate"), h("span", {}, line("kvf-M"), "bytes / bandwidth"), h("span", {}, line("kvf-A"), "FLOPs / rate"));
+  const curves = h("div", { class: "kvf-caption" }, h("b", {}, "Time and rate"), h("span", {}, line("kvf-M"), "bytes / bandwidth"), h("span", {}, line("kvf-A"), "FLOPs / rate"), h("span", {}, "logarithmic axes"));
   return { roof, curves };
 }
 

@@ -10,7 +10,7 @@ const PHASES_CSS = `
 .kvf-plot{position:relative;min-height:0}
 .kvf-box{position:absolute;inset:1.7em .7em 1.5em 3.9em;border:solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-width:0 0 1px 1px}
 .kvf-plot[data-wide] .kvf-box{bottom:2.9em}
-.kvf-box>svg{position:absolute;inset:0;width:100%;height:100%}
+.kvf-box>svg{position:absolute;inset:0;width:100%;height:100%;overflow:hidden}
 .kvf svg path{vector-effect:non-scaling-stroke;fill:none;stroke:var(--ink);stroke-width:2px}
 .kvf svg .kvf-grid{stroke:var(--line);stroke-width:1px}
 .kvf svg .kvf-M{stroke:var(--M);stroke-width:3px;stroke-dasharray:9 4}.kvf svg .kvf-A{stroke:var(--A);stroke-width:3px;stroke-dasharray:3 3}
@@ -30,15 +30,16 @@ const PHASES_CSS = `
 .kvf-tag[data-label]{color:var(--ink);transform:translate(1.3em,50%)}.kvf-tag[data-label=left]{transform:translate(calc(-100% - 1.3em),50%)}
 .kvf-tag[data-label=below]{transform:translate(-50%,2.2em)}.kvf-tag[data-label=above]{transform:translate(-50%,-.95em)}
 .kvf-tag[data-share]{left:.5em;top:-.2em;color:var(--ink);font-size:.95em}.kvf-tag[data-share] b{font-size:1.25em;font-weight:750}
-.kvf-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em -.72em;font-size:.85em;font-weight:700;line-height:1;
+.kvf-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em calc(-.72em + var(--shift,0em));font-size:.85em;font-weight:700;line-height:1;
  background:var(--P);color:#fff;border:1.5px solid var(--paper);z-index:1;cursor:pointer}
 .kvf-dot[data-phase=decode]{background:var(--D);color:#000;border-radius:50%}
 .kvf-dot[data-cached]{outline:2px dashed var(--ink);outline-offset:1px}
-.kvf-curves .kvf-dot{font-size:.72em}
+.kvf-curves .kvf-dot{font-size:.8em}.kvf-curves .kvf-tag{font-size:.95em}
+.kvf-exact{position:absolute;width:5px;height:5px;margin:0 0 -2.5px -2.5px;border-radius:50%;background:var(--ink);box-shadow:0 0 0 1px var(--paper);z-index:2}
 .kvf-dot[data-near]{z-index:3;transform:scale(1.2);box-shadow:0 0 0 2.5px var(--paper),0 0 0 5px var(--ink)}
 .kvf-key{display:inline-grid;position:static;margin:0 .35em 0 0;font-size:.8em;vertical-align:-.2em;cursor:default}
 .kvf-empty{position:absolute;inset:0;display:grid;place-items:center;color:var(--soft)}.kvf-roof .kvf-empty{font-size:1.5em;font-weight:600;color:var(--ink)}
-.kv-large .kvf{font-size:.9em;height:23em}.kv-large .kvf-tag{color:var(--ink);font-size:.9em}
+.kv-large .kvf{font-size:.9em;height:23em}.kv-large .kvf-tag{color:var(--ink);font-size:.9em}.kv-large .kvf-curves .kvf-tag{font-size:1.04em}
 .kv-large .kvf svg :is(.kvf-M,.kvf-A){stroke-width:4px}.kv-large .kvf-curves svg :is(.kvf-M,.kvf-A,.kvf-P,.kvf-D){stroke-width:3px}
 @media(min-width:1600px) and (min-height:900px){.kv:not(.kv-large) .kvf{height:29em}}
 @media(max-width:760px){.kvf{grid-template-columns:minmax(0,1fr);height:auto}.kvf-side{height:23em}}
@@ -72,13 +73,24 @@ const phasesNumber = (value) => (value >= 1 ? thousands(Number(value.toPrecision
 /** A prefix for numbers up to this: ["G", 1e9]. */
 const phasesPrefix = (most) => [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]].find(([, size]) => most >= size) ?? ["", 1];
 
+/** A line through places in a box of 100 by 100, cut off at its top and its bottom. */
+function phasesClip(places) {
+  const moved = places.slice(1).map(([bx, by], i) => {
+    const [ax, ay] = places[i], cuts = [-ay / (by - ay), (100 - ay) / (by - ay)].sort((a, b) => a - b);
+    const [from, to] = by === ay ? [0, ay >= 0 && ay <= 100 ? 1 : -1] : [Math.max(0, cuts[0]), Math.min(1, cuts[1])];
+    const at = (t) => `${(ax + t * (bx - ax)).toFixed(2)} ${Math.min(Math.max(ay + t * (by - ay), 0), 100).toFixed(2)}`;
+    return from > to ? null : { from: at(from), to: at(to) };
+  });
+  return moved.map((part, i) => (part ? `${part.from === moved[i - 1]?.to ? "" : `M${part.from}`}L${part.to}` : "")).join("");
+}
+
 /** An empty plot. x, y: { name, range, ticks: [[value, text]] }. Returns its element and ways to draw in it. */
 function phasesBox(x, y) {
   const svg = phasesDraw("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });
   const box = h("div", { class: "kvf-box" }, svg), element = h("div", { class: "kvf-plot" }, box);
   const [atX, atY] = [phasesScale(x.range), phasesScale(y.range)];
   const path = (kind, points) => {
-    const line = phasesDraw("path", { class: kind, d: points.map(([px, py], i) => `${i ? "L" : "M"}${atX(px).toFixed(2)} ${(100 - atY(py)).toFixed(2)}`).join("") });
+    const line = phasesDraw("path", { class: kind, d: phasesClip(points.map(([px, py]) => [atX(px), 100 - atY(py)])) });
     svg.append(line);
     return line;
   };
@@ -98,6 +110,39 @@ function phasesBox(x, y) {
   if (x.name) tag(x.name, { "data-name": "x" });
   element.toggleAttribute("data-wide", Boolean(x.name));
   return { element, box, path, put, tag, atX, atY };
+}
+
+/** In words, how far apart the marks of an axis are. */
+function phasesStep([[one] = [1], [two] = [10]]) {
+  return `each step is a factor of ${two / one > 5 ? "ten" : two / one > 2.4 ? "three" : "two"}`;
+}
+
+/** How far each dot stands aside, in em, so that none covers another one's letter. wide, tall: a dot's size in the plot. */
+function phasesShifts(places, wide, tall) {
+  const shifts = places.map(() => 0), seen = new Set();
+  const near = (a, b) => Math.abs(a[0] - b[0]) < wide && Math.abs(a[1] - b[1]) < tall;
+  places.forEach((place, i) => {
+    if (seen.has(i)) return;
+    const group = [...places.keys()].filter((j) => !seen.has(j) && near(place, places[j])).sort((a, b) => places[a][0] - places[b][0]);
+    group.forEach((j, n) => {
+      seen.add(j);
+      shifts[j] = 1.7 * (n - (group.length - 1) / 2);
+    });
+  });
+  return shifts;
+}
+
+/** Dots at their places; those that would cover each other stand side by side, each beside a mark of its exact place. */
+function phasesDots(plot, marks, wide, tall) {
+  const shifts = phasesShifts(marks.map(([, x, y]) => [plot.atX(x), plot.atY(y)]), wide, tall);
+  const dots = marks.map(([dot, x, y], i) => {
+    if (shifts[i]) {
+      dot.style.setProperty("--shift", `${shifts[i]}em`);
+      plot.put(h("span", { class: "kvf-exact" }), x, y);
+    }
+    return plot.put(dot, x, y);
+  });
+  return { dots, shifts };
 }
 
 function phasesDot(point, index) {
@@ -124,9 +169,11 @@ function phasesRoof({ roof, points }) {
   const xs = phasesRange([...points.map((p) => p.intensity), ridge / 8, ridge], 2.2, 60);
   const ys = phasesRange([...points.map((p) => p.reached), rate], 2.3, 30);
   const [prefix, unit] = phasesPrefix(rate);
+  const ticks = (range, size) => phasesTicks(range).map((v) => [v, phasesNumber(v / size)]);
+  const [along, up] = [ticks(xs, 1), ticks(ys, unit)];
   const plot = phasesBox(
-    { name: "FLOPs a byte (intensity)", range: xs, ticks: phasesTicks(xs).map((v) => [v, phasesNumber(v)]) },
-    { name: `${prefix}FLOP/s`, range: ys, ticks: phasesTicks(ys).map((v) => [v, phasesNumber(v / unit)]) },
+    { name: `FLOPs a byte (intensity); ${phasesStep(along)}`, range: xs, ticks: along },
+    { name: `${prefix}FLOP/s; ${phasesStep(up)}`, range: ys, ticks: up },
   );
   plot.element.classList.add("kvf-roof");
   const start = Math.max(xs[0], ys[0] / bandwidth);
@@ -134,11 +181,12 @@ function phasesRoof({ roof, points }) {
   plot.path("kvf-A", [[ridge, rate], [xs[1], rate]]);
   plot.path("kvf-ridge", [[ridge, ys[0]], [ridge, rate]]);
   phasesRoofTags(plot, roof, xs, ys);
+  const { dots, shifts } = phasesDots(plot, points.map((p, i) => [phasesDot(p, i), p.intensity, p.reached]), 2.2, 4);
   const shown = points.map((point, i) => {
     const line = plot.path("kvf-gap", [[point.intensity, point.reached], [point.intensity, point.attainable]]);
-    return { line, dot: plot.put(phasesDot(point, i), point.intensity, point.reached) };
+    return { line, dot: dots[i] };
   });
-  phasesLabels(plot, points, [[plot.atX(ridge) + 18, plot.atY(rate) + 5, 37, 8], [plot.atX(ridge), 4, 26, 9]]);
+  phasesLabels(plot, points, shifts, [[plot.atX(ridge) + 18, plot.atY(rate) + 5, 37, 8], [plot.atX(ridge), 4, 26, 9]]);
   const share = plot.tag("", { "data-share": "" });
   const near = (index) => {
     shown.forEach(({ line, dot }, i) => {
@@ -161,20 +209,21 @@ function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meet
 }
 
 /** Sizes beside the dots: each at the first side where it covers no dot and no text. texts: [x, y, width, height] of others. */
-function phasesLabels(plot, points, texts) {
+function phasesLabels(plot, points, shifts, texts) {
   const boxAt = (x, y, wide, tall) => ({ left: x - wide / 2, right: x + wide / 2, low: y - tall / 2, high: y + tall / 2 });
-  const taken = points.map((p) => boxAt(plot.atX(p.intensity), plot.atY(p.reached), 3.2, 7.5));
+  const at = (i) => plot.atX(points[i].intensity) + 2 * shifts[i];
+  const taken = points.map((p, i) => boxAt(at(i), plot.atY(p.reached), 3.2, 7.5));
   taken.push(...texts.map((text) => boxAt(...text)));
   const overlaps = (a, b) => a.left < b.right && b.left < a.right && a.low < b.high && b.low < a.high;
   points.forEach((point, i) => {
-    const [x, y, wide] = [plot.atX(point.intensity), plot.atY(point.reached), 1.75 * point.label.length];
+    const [x, y, wide] = [at(i), plot.atY(point.reached), 1.75 * point.label.length];
     const sides = { right: [x + 2.6 + wide / 2, y], left: [x - 2.6 - wide / 2, y], below: [x, y - 9], above: [x, y + 8] };
     for (const [side, [cx, cy]] of Object.entries(sides)) {
       const box = boxAt(cx, cy, wide, 7.5);
       const inside = box.left > 0 && box.right < 101 && box.low > 0 && box.high < 100;
       if (!inside || taken.some((other, j) => j !== i && overlaps(box, other))) continue;
       taken.push(box);
-      plot.tag(point.label, { "data-label": side }, point.intensity, point.reached);
+      plot.tag(point.label, { "data-label": side, style: `margin-left:${shifts[i]}em` }, point.intensity, point.reached);
       return;
     }
   });
@@ -204,7 +253,7 @@ function phasesCurve(points, { phase, along, apart, over: sizeName, each }, what
   }
   const values = new Map(mine.map(([i, p]) => [i, PHASES_VALUES[what](p)]));
   const sizes = [...new Set(mine.map(([, p]) => p[along]))].sort((a, b) => a - b);
-  const all = [...values.values()].flatMap(({ value, bounds }) => [value, ...bounds.map((b) => Math.min(Math.max(b, value / 12), value * 12))]); // a far bound may leave the plot
+  const all = [...values.values()].flatMap(({ value, bounds }) => [value, ...bounds.map((b) => Math.min(Math.max(b, value / 99), value * 99))]);
   const xs = phasesRange(sizes, 1.25, 3), ys = phasesRange(all, 1.6, 6);
   const [unit, prefix] = what === "rate" || ys[1] > 20 ? [1, ""] : ys[1] > 0.002 ? [1e-3, "m"] : [1e-6, "µ"];
   const name = what === "rate" ? "tokens/s" : `${prefix}s a pass${each}`;
@@ -213,14 +262,14 @@ function phasesCurve(points, { phase, along, apart, over: sizeName, each }, what
     { name, range: ys, ticks: phasesTicks(ys).map((v) => [v, phasesNumber(v / unit)]) },
   );
   phasesLines(plot, mine, values, along, apart);
-  const shown = mine.map(([i, p]) => [i, plot.put(phasesDot(p, i), p[along], values.get(i).value)]);
-  const near = (index) => shown.forEach(([i, dot]) => dot.toggleAttribute("data-near", i === index));
+  const { dots } = phasesDots(plot, mine.map(([i, p]) => [phasesDot(p, i), p[along], values.get(i).value]), 5, 11);
+  const near = (index) => mine.forEach(([i], n) => dots[n].toggleAttribute("data-near", i === index));
   return { element: plot.element, near };
 }
 
 function phasesSizes(sizes, at) {
   let last = -Infinity;
-  return sizes.filter((size) => at(size) - last > 6 + 3.2 * thousands(size).length && (last = at(size)) >= 0).map((size) => [size, thousands(size)]);
+  return sizes.filter((size) => at(size) - last > 6 + 3.7 * thousands(size).length && (last = at(size)) >= 0).map((size) => [size, thousands(size)]);
 }
 
 /** Bounds below, the measured line above; the spread of the repetitions at each dot. */

@@ -12,9 +12,11 @@ const TTFT_CSS = `
 .kvt-row{position:relative;height:2.5em;background:repeating-linear-gradient(90deg,var(--line) 0 2px,transparent 2px 8px) 0 50%/100% 1px no-repeat}
 .kvt-bar{position:absolute;inset:0 auto 0 0;border-inline:3px solid var(--ink);box-sizing:content-box;margin-left:-3px;background:var(--paper)}
 .kvt-piece{position:absolute;top:0;bottom:0;min-width:2px;background-color:var(--c);color:var(--t);display:grid;place-items:center;overflow:hidden;
- white-space:nowrap;font-weight:650;box-shadow:inset -1px 0 0 var(--paper)}
+ white-space:nowrap;font-weight:650;box-shadow:inset -1px 0 0 var(--paper);container-type:inline-size}
+@container (max-width:1.35em){.kvt-piece>span{display:none}}@container (max-width:2.6em){.kvt-piece>[data-letters="2"]{display:none}}
+@container (max-width:3.9em){.kvt-piece>:is([data-letters="3"],[data-letters="4"]){display:none}}
 .kvt-rest{background-image:repeating-linear-gradient(135deg,rgb(0 0 0/.3) 0 2px,transparent 2px 7px)}
-.kvt-rest span{background:var(--c);padding:0 .25em;border-radius:3px}
+.kvt-rest span{background:var(--c);padding:0 .2em;border-radius:3px}
 .kvt [data-far]{opacity:.36}
 .kvt-piece[data-near]{outline:3px solid var(--ink);outline-offset:-1px;z-index:2}
 .kv .kvt table{width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font:inherit;color:inherit}
@@ -22,6 +24,7 @@ const TTFT_CSS = `
 .kv .kvt tr{background:none;border:0}.kv .kvt tbody tr{border-top:1px solid var(--line)}
 .kv .kvt tbody th,.kv .kvt thead th:first-child{text-align:left;font-weight:600}.kv .kvt thead th{color:var(--soft);font-size:.9em}
 .kv .kvt td:last-child{font-weight:700}.kv .kvt .kvt-sum{border-left:1px solid var(--line)}
+.kv .kvt tbody tr.kvt-equation{border-top:2px solid var(--ink)}
 .kv .kvt [data-near]:is(th,td){background:color-mix(in srgb,var(--focus) 16%,var(--paper));color:var(--ink)}
 .kv .kvt .kvt-over :is(th,td){padding-block:0}.kv .kvt thead .kvt-over th{text-align:center;color:var(--ink);border-bottom:2px solid var(--ink)}
 .kvt-chip{display:inline-block;min-width:1.5em;padding:0 .3em;border-radius:3px;background-color:var(--c);color:var(--t);text-align:center;font-weight:650;line-height:1.35}
@@ -43,12 +46,15 @@ function ttftTicks(length) {
   return Array.from({ length: Math.floor(length / step + 1e-9) + 1 }, (_, i) => Number((i * step).toPrecision(9)));
 }
 
+/** A part's name, with its letter where that is not the name's first one. */
+const ttftName = ({ name, letter }) => (name.includes("+") || letter.toLowerCase() === name[0] ? name : `${name} (${letter})`);
+
 function ttftBars({ parts, rows, unit, length }) {
   const bars = h("div", { class: "kvt-bars", "aria-hidden": "true" }), found = [];
   const percent = (at) => `${(100 * at) / (length || 1)}%`;
   const scale = h("div", { class: "kvt-scale" });
   for (const at of ttftTicks(length)) {
-    const label = h("span", {}, String(at).replace(/^\d+/, (whole) => thousands(whole)));
+    const label = h("span", {}, `${String(at).replace(/^\d+/, (whole) => thousands(whole))} ${at === 1 && unit === "steps" ? "step" : unit}`);
     label.style.left = percent(at);
     scale.append(label);
   }
@@ -60,8 +66,8 @@ function ttftBars({ parts, rows, unit, length }) {
     bar.style.width = percent(to - from);
     for (let i = first; i <= last; i++) {
       const { begin, end, letter, name, text: duration } = parts[i], share = (end - begin) / (length || 1);
-      const label = share > 0.16 ? `${letter}  ${name}` : share > 0.013 * letter.length ? letter : "";
-      const piece = h("div", { class: `kvt-piece ${ttftClass(parts[i])}`, "data-part": i, title: `${name}: ${duration} ${unit}` }, ...(label ? [h("span", {}, label)] : []));
+      const label = share > 0.16 ? `${letter}  ${name}` : letter;
+      const piece = h("div", { class: `kvt-piece ${ttftClass(parts[i])}`, "data-part": i, title: `${name}: ${duration} ${unit}` }, h("span", { "data-letters": label === letter ? letter.length : null }, label));
       piece.style.left = `${(100 * (begin - from)) / (to - from || 1)}%`;
       piece.style.width = `${(100 * (end - begin)) / (to - from || 1)}%`;
       bar.append(piece);
@@ -76,20 +82,22 @@ function ttftBars({ parts, rows, unit, length }) {
 }
 
 /** The same as numbers: a column a part, a row a boundary; an empty cell is outside. */
-function ttftTable({ parts, rows, unit }) {
+function ttftTable({ parts, rows, unit, equation }) {
   const terms = parts.filter(({ term }) => term).length, before = parts.findIndex(({ term }) => term);
   const over = h("tr", { class: "kvt-over" }, h("td", { colspan: 1 + before }), h("th", { colspan: terms, scope: "colgroup" }, "equation 21.4"), h("td", { colspan: parts.length - before - terms }), h("td", { class: "kvt-sum", colspan: 2 }));
   if (before + terms === parts.length) over.cells[2].remove();
   const head = h("tr", {}, h("th", { scope: "col" }, unit));
   for (const part of parts) {
-    head.append(h("th", { scope: "col", title: part.name }, h("span", { class: `kvt-chip ${ttftClass(part)}` }, part.letter), h("span", {}, part.name)));
+    head.append(h("th", { scope: "col", title: part.name }, h("span", { class: `kvt-chip ${ttftClass(part)}` }, part.letter), h("span", {}, ttftName(part))));
   }
   head.append(h("th", { scope: "col", class: "kvt-sum", title: "what equation 21.4 has no term for (hatched)" }, "remainder"), h("th", { scope: "col" }, "TTFT"));
   const body = h("tbody");
-  for (const { boundary, first, last, text, remainder } of rows) {
-    const cells = parts.map((part, i) => h("td", { "data-part": i }, first <= i && i <= last ? part.text : "–"));
+  const cellsOf = ({ first, last }) => parts.map((part, i) => h("td", { "data-part": i }, first <= i && i <= last ? part.text : "–"));
+  for (const row of rows) {
+    const { boundary, text, remainder } = row, cells = cellsOf(row);
     body.append(h("tr", { "data-boundary": boundary }, h("th", { scope: "row" }, boundary), ...cells, h("td", { class: "kvt-sum" }, remainder), h("td", {}, text)));
   }
+  if (equation) body.append(h("tr", { class: "kvt-equation", title: "the sum of equation 21.4's terms, until delivery" }, h("th", { scope: "row" }, "eq 21.4"), ...cellsOf(equation), h("td", { class: "kvt-sum" }, "–"), h("td", {}, equation.text)));
   return h("table", {}, h("thead", {}, over, head), body);
 }
 
@@ -113,6 +121,7 @@ VIEWS.ttft_parts = (element, payload, options) => {
       }
       for (const cell of lines[r].cells) mark(cell, "data-near", boundary === r || (part !== null && cell.cellIndex === part + 1));
     });
+    for (const cell of table.querySelectorAll(".kvt-equation td")) mark(cell, "data-near", part !== null && cell.cellIndex === part + 1);
     heads.forEach((head, i) => mark(head, "data-near", part !== null && i === part + 1));
   }
   const kinds = said.map((_, i) => (i === 0 ? "C" : i <= rows.length ? "P" : "S"));
