@@ -212,9 +212,10 @@ assert reasons[:3] == ["stop", "length", "stop"]
 assert alone["sampled, seed 5"].token_ids != alone["sampled, seed 6"].token_ids
 
 # %% [markdown]
-# Two more requests in the same engine, stopped after five steps, to look at what it keeps of each:
+# Two more requests in an engine like that, stopped after five steps, to look at what it keeps of each:
 
 # %%
+llm = make(max_num_batched_tokens=16)
 one, two = (
     llm.engine.add_request(encode(prompt), exactly(9), request_id=name)[0]
     for name, prompt in (("question", SOUP), ("story", STORY))
