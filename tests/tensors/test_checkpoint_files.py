@@ -28,10 +28,10 @@ def folder(tmp_path):
 
 
 def refused(folder, *words):
+    """Whether loading fails with an error that has all these words."""
     with pytest.raises(CheckpointError) as error:
         load_model(folder)
-    for word in words:
-        assert word in str(error.value)
+    return [word for word in words if word not in str(error.value)] == []
 
 
 def shard(folder, names=("one.safetensors", "two.safetensors")):
@@ -89,14 +89,14 @@ class TestTheIndex:
         (folder.parent / "other").mkdir()
         one.rename(folder.parent / "other" / "one.safetensors")
         write_index(folder, {"a": name, "b": "two.safetensors"})
-        refused(folder, repr(name), "not a file name inside the folder")
+        assert refused(folder, repr(name), "not a file name inside the folder")
 
     def test_a_link_out_of_the_folder(self, folder):
         one, _ = shard(folder)
         outside = folder.parent / "elsewhere.safetensors"
         one.rename(outside)
         one.symlink_to(outside)
-        refused(folder, "'one.safetensors'", "elsewhere.safetensors", "outside the folder")
+        assert refused(folder, "'one.safetensors'", "elsewhere.safetensors", "outside the folder")
 
     def test_a_link_within_the_folder(self, folder):
         one, _ = shard(folder)
@@ -117,7 +117,7 @@ class TestTheIndex:
         (blobs / "9").symlink_to("/etc/hostname")
         (revision / "two.safetensors").unlink()
         (revision / "two.safetensors").symlink_to(blobs / "9")
-        refused(revision, "two.safetensors", "outside the folder")
+        assert refused(revision, "two.safetensors", "outside the folder")
 
     @pytest.mark.parametrize(
         "text",
@@ -127,16 +127,16 @@ class TestTheIndex:
     )  # fmt: skip
     def test_a_damaged_one(self, folder, text):
         (folder / "model.safetensors.index.json").write_text(text)
-        refused(folder, "model.safetensors.index.json is not a weight index")
+        assert refused(folder, "model.safetensors.index.json is not a weight index")
 
     def test_it_names_a_file_that_is_not_there(self, folder):
         shard(folder)[1].unlink()
-        refused(folder, "two.safetensors is missing")
+        assert refused(folder, "two.safetensors is missing")
 
     def test_it_names_a_pickle_file(self, folder):
         shard(folder)
         write_index(folder, {"a": "pytorch_model-00001-of-00002.bin"})
-        refused(folder, "pytorch_model-00001-of-00002.bin", "a pickle file", "safetensors")
+        assert refused(folder, "pytorch_model-00001-of-00002.bin", "a pickle file", "safetensors")
 
 
 class Marks:
@@ -158,7 +158,7 @@ class TestNothingIsExecuted:
         (folder / "model.safetensors").unlink()
         (folder / name).write_bytes(pickle.dumps(Marks(tmp_path / "mark")))
         words = ["cannot be read"] if name == "model.safetensors" else [name, "a pickle file"]
-        refused(folder, "model.safetensors", *words)
+        assert refused(folder, "model.safetensors", *words)
         assert not (tmp_path / "mark").exists()
         pickle.loads((folder / name).read_bytes()).close()  # it would have
         assert (tmp_path / "mark").exists()
@@ -173,7 +173,7 @@ class TestNothingIsExecuted:
         assert same_weights(folder)
         config |= {"auto_map": own, "architectures": ["OwnForCausalLM"], "model_type": "own"}
         (folder / "config.json").write_text(json.dumps(config))
-        refused(folder, "'OwnForCausalLM' is not supported", "LlamaForCausalLM")
+        assert refused(folder, "'OwnForCausalLM' is not supported", "LlamaForCausalLM")
         assert not mark.exists()
 
 
@@ -183,7 +183,7 @@ class TestDamagedFiles:
         data = path.read_bytes()
         for keep in (0, 1, 7, 8, 9, 100, len(data) // 2, len(data) - 1):
             path.write_bytes(data[:keep])
-            refused(folder, "model.safetensors", "truncated or damaged")
+            assert refused(folder, "model.safetensors", "truncated or damaged")
 
     @pytest.mark.parametrize(
         "header",
@@ -201,23 +201,23 @@ class TestDamagedFiles:
     def test_a_header_that_lies(self, folder, header):
         data = struct.pack("<Q", len(header)) + header + bytes(16)
         (folder / "model.safetensors").write_bytes(data)
-        refused(folder, "model.safetensors", "truncated or damaged")
+        assert refused(folder, "model.safetensors", "truncated or damaged")
 
     def test_a_header_without_end(self, folder):
         (folder / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 62) + bytes(100))
-        refused(folder, "model.safetensors", "truncated or damaged")
+        assert refused(folder, "model.safetensors", "truncated or damaged")
 
     def test_a_folder_in_the_place_of_the_file(self, folder):
         (folder / "model.safetensors").unlink()
         (folder / "model.safetensors").mkdir()
-        refused(folder, "model.safetensors is missing")
+        assert refused(folder, "model.safetensors is missing")
 
     def test_integers_in_the_place_of_weights(self, folder):
         path = folder / "model.safetensors"
         tensors = load_file(path)
         tensors["model.norm.weight"] = torch.ones(32, dtype=torch.int32)
         save_file(tensors, path)
-        refused(folder, "model.norm.weight is stored as I32", "BF16")
+        assert refused(folder, "model.norm.weight is stored as I32", "BF16")
 
     @settings(max_examples=150, deadline=None)
     @given(st.data())
@@ -240,4 +240,4 @@ class TestDamagedFiles:
 def test_a_configuration_that_is_a_folder(folder):
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
-    refused(folder, "config.json")
+    assert refused(folder, "config.json")
