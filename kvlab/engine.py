@@ -67,9 +67,7 @@ class LLMEngine:
         """seed: where requests that draw without a seed of their own take theirs from."""
         integer("seed", seed)
         function("clock", clock, "time.perf_counter")
-        self.scheduler = scheduler
-        self.runner = runner
-        self.clock = clock
+        self.scheduler, self.runner, self.clock = scheduler, runner, clock
         self.eos_token_ids = tokens("eos_token_ids", eos_token_ids)
         self.requests: dict[str, Request] = {}  # not yet finished and reported
         self._random = random.Random(seed)
@@ -104,6 +102,8 @@ class LLMEngine:
         arrival = self.clock() if arrival_time is None else moment("arrival_time", arrival_time)
         extras = {"adapter": adapter, "cache_salt": cache_salt, "priority": priority}
         asked = Request(request_id or "new", prompt, params, **extras)
+        if adapter is not None and hasattr(self.runner, "check_adapter"):
+            self.runner.check_adapter(adapter)
         self.scheduler.check_can_run(asked, params.n)
         ids = self._unused_ids(request_id, params.n)
         if params.temperature > 0 and params.seed is None:

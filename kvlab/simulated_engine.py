@@ -56,6 +56,7 @@ class SimulatedEngine(LLMEngine):
             manager.block_size,
             enable_prefix_caching=manager.enable_prefix_caching,
             policy=manager.policy,
+            window=manager.window and manager.window.size,
         )
         tier = None
         if scheduler.offload is not None:

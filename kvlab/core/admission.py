@@ -6,7 +6,8 @@
 "current" looks at the newcomer's first chunk alone. As many as possible run together, until all
 of them grow and one has to give its blocks back. "reserved" also counts what the running requests
 can still take until their longest end: nobody who was admitted is ever preempted, and fewer run
-(section 21.3).
+(section 21.3). Where blocks come free behind a window it adds up what each request holds at once
+at most, as if nothing were shared.
 """
 
 import math
@@ -14,8 +15,10 @@ from collections.abc import Mapping, Sequence
 
 from kvlab.core.block_pool import KVCacheBlock
 from kvlab.core.kv_cache_manager import KVCacheManager, cdiv
+from kvlab.core.policies import chunk
 from kvlab.core.request import Request
 from kvlab.core.scheduler_config import SchedulerConfig
+from kvlab.core.windows import held
 
 Forks = Mapping[str, Sequence[Request]]  # continuations that wait for the fork, by their leader
 
@@ -36,12 +39,36 @@ def has_room(
     """
     if not running or (config.admission == "current" and not config.watermark):
         return True  # whether its first chunk fits is for `allocate_slots` to say
-    spare = manager.pool.num_free_blocks - math.ceil(config.watermark * manager.pool.num_blocks)
+    spare = manager.pool.num_free_blocks - watermark_blocks(manager, config)
     if config.admission == "current":
         return manager.blocks_needed(request, count, hits) <= spare
+    if manager.window is not None:
+        everyone = (*running, request)
+        in_use = {b.block_id for r in running for b in held(manager.blocks_of(r.request_id))}
+        return sum(most_held(manager, config, r, forks) for r in everyone) <= spare + len(in_use)
     longest = config.max_model_len
     taken = sum(growth(manager, r, longest, forks) for r in running)
     return growth(manager, request, longest, forks, hits) <= spare - taken
+
+
+def watermark_blocks(manager: KVCacheManager, config: SchedulerConfig) -> int:
+    """Blocks that an admission leaves free."""
+    return math.ceil(config.watermark * manager.pool.num_blocks)
+
+
+def most_held(
+    manager: KVCacheManager, config: SchedulerConfig, request: Request, forks: Forks
+) -> int:
+    """Blocks that a request holds at once at most until its end, behind a window.
+
+    A continuation to come begins behind its prompt and computes one position a step.
+    """
+    longest = request.num_prompt_tokens + request.sampling_params.max_tokens
+    last = min(longest, config.max_model_len) - 1
+    step = chunk(request.num_pending_tokens, config.max_num_batched_tokens, config)
+    own = manager.window.most_blocks(last, max(step, 1))
+    to_come = len(forks.get(request.request_id, ()))
+    return own + to_come * manager.window.most_blocks(last)
 
 
 def growth(

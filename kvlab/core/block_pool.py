@@ -25,7 +25,7 @@ def cdiv(a: int, b: int) -> int:
 class KVCacheBlock:
     """Bookkeeping of one block; its keys and values lie in tensors/kv_cache.py under block_id."""
 
-    block_id: int
+    block_id: int | None  # None of a marker, which stands in tables alone (core/windows.py)
     ref_cnt: int = 0  # request tables that hold it
     block_hash: BlockHash | None = None
     content: BlockContent | None = None  # what the identity stands for

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from kvlab.core.storage import Storage, check_count
+from kvlab.core.windows import SlidingWindow
 
 STEP_TOKENS = 2048  # max_num_batched_tokens where nobody says otherwise, as in SchedulerConfig
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that share a block table. reach: "full", "window", "chunk" or "state"."""
+    """Layers that share a block table.
+
+    reach: "full", "window", "chunk" or "state"; "freed": a window, as kvlab's own engine has it.
+    """
 
     reach: str
     layers: int
@@ -33,6 +37,8 @@ class Group:
             return 1
         if self.window is None:
             return cdiv(seq_len, self.block_size)
+        if self.reach == "freed":
+            return SlidingWindow(self.window, self.block_size).most_blocks(seq_len, step_tokens)
         past = self.window - 1 if self.reach == "window" else self.window
         held = min(past + step_tokens, seq_len)
         return cdiv(held, self.block_size) + (self.reach == "window")
@@ -41,6 +47,9 @@ class Group:
         """Blocks that hold what is kept of exactly seq_len positions, between steps."""
         if self.reach == "state":
             return 1
+        if self.reach == "freed":
+            out = SlidingWindow(self.window, self.block_size).first_held(seq_len)
+            return cdiv(seq_len, self.block_size) - out
         gone = max(seq_len - self.window, 0) if self.window else 0
         return cdiv(seq_len, self.block_size) - gone // self.block_size
 
@@ -91,8 +100,11 @@ def _kinds(storage: Storage) -> tuple[Counter, Counter]:
     state: Counter = Counter()
     for layer, count in storage.spec.groups:
         if layer.vectors:
-            reserve = storage.policy == "reserve_full"
-            reach = ("full", None) if reserve else (layer.reach, layer.window)
+            reach = layer.reach, layer.window
+            if storage.policy == "freed" and storage.freeing_window is not None:
+                reach = "freed", storage.freeing_window
+            elif storage.policy in ("freed", "reserve_full"):
+                reach = "full", None
             kinds[(*reach, storage.position_bytes(layer, storage.ranks))] += count
         if layer.state:
             state[storage.layer_state_bytes(layer, storage.ranks)] += count
@@ -259,8 +271,7 @@ def curve(
     check_count("longest", longest)
     check_count("points", points)
     lengths = {longest * i // points for i in range(points + 1)}
-    dynamic = storage.policy == "dynamic"
-    lengths |= {w - dynamic for w in storage.spec.windows if w - dynamic <= longest}
+    lengths |= {bend for bend in storage.bends if bend <= longest}
     return tuple((t, storage.nbytes_per_rank(t, requests)) for t in sorted(lengths))
 
 

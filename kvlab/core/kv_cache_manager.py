@@ -2,14 +2,14 @@
 
 Invariants (`check_invariants` asserts them):
 - a block's ref_cnt is the number of tables that hold it, detached ones included
-- a request's table has exactly the blocks that its positions need, between two steps
+- a request's table has exactly the places that its positions need, between two steps
   `cdiv(num_computed_tokens, block_size)` of them
-- tables only grow at the end; the one exception is a shared, partly filled tail, which is
-  replaced by a private copy before its owner writes to it (copy-on-write)
+- tables only grow at the end; a shared, partly filled tail is replaced by a private copy before
+  its owner writes to it (copy-on-write)
 - a block with an identity is full and is never written to again
+- a block that a coming query can read is never given back, any other is (core/windows.py)
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from kvlab.core.block_pool import BlockPool, KVCacheBlock, cdiv
@@ -17,7 +17,9 @@ from kvlab.core.kept_logits import KeptLogits, LogitsToKeep
 from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
 from kvlab.core.prefix_lookup import PrefixLookup
 from kvlab.core.request import Request, RequestStatus
+from kvlab.core.table_invariants import check_table, check_tables
 from kvlab.core.transfers import BlockCopy
+from kvlab.core.windows import SlidingWindow, held
 
 Observer = Callable[..., None]  # observer(kind, request, **data)
 
@@ -33,20 +35,22 @@ class KVCacheManager:
         enable_prefix_caching: bool = True,
         configuration: dict[str, object] | None = None,
         policy: PrefixCachePolicy | None = None,
+        window: int | None = None,
     ) -> None:
         """configuration: what K/V depend on besides tokens; its hash is the root of identities.
         policy: what counts as a hit and what stays; None takes the safe choices.
+        window: the widest, where every layer has one; None: each block stays to its request's end.
         """
         if not isinstance(block_size, int) or block_size < 1:
             raise ValueError(
                 f"block_size is {block_size!r}; give an integer of at least 1 (tokens a block)"
             )
-        self.pool = pool
-        self.block_size = block_size
+        self.pool, self.block_size = pool, block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.policy = PrefixCachePolicy() if policy is None else policy
         self.stats = PrefixCacheStats()
-        self.prefix = PrefixLookup(pool, block_size, configuration or {}, self.policy)
+        self.window = None if window is None else SlidingWindow(window, block_size)
+        self.prefix = PrefixLookup(pool, block_size, configuration or {}, self.policy, self.window)
         self.kept_logits = KeptLogits(self.policy.kept_logits)
         self.observer: Observer | None = None
         self._tables: dict[str, list[KVCacheBlock]] = {}
@@ -54,8 +58,8 @@ class KVCacheManager:
 
     # ---- looking
 
-    def block_table(self, request_id: str) -> list[int]:
-        """Physical block ids of a request, in logical order."""
+    def block_table(self, request_id: str) -> list[int | None]:
+        """Physical block ids of a request, in logical order; None: out of the window."""
         return [block.block_id for block in self._tables.get(request_id, ())]
 
     def blocks_of(self, request_id: str) -> Sequence[KVCacheBlock]:
@@ -77,7 +81,7 @@ class KVCacheManager:
         count = (request.num_tokens - (not keeps_logits)) // self.block_size
         hits = self.prefix.find(request, count)
         if len(hits) * self.block_size == request.num_tokens and hits[-1].logits_slot is None:
-            hits.pop()
+            hits = self.prefix.find(request, count - 1)
         return hits, len(hits) * self.block_size
 
     def blocks_needed(
@@ -147,11 +151,11 @@ class KVCacheManager:
 
     def _share(self, request: Request, hits: Sequence[KVCacheBlock]) -> None:
         """The table begins with blocks that other requests filled."""
-        self.pool.touch(hits)
+        self.pool.touch(held(hits))
         table = self._tables[request.request_id]
         table.extend(hits)
         self.prefix.num_registered[request.request_id] = len(table)
-        self._emit("shared", request, block_ids=[b.block_id for b in hits])
+        self._emit("shared", request, block_ids=[b.block_id for b in held(hits)])
 
     def _copy_tail(self, request: Request) -> KVCacheBlock:
         """Copy-on-write: a private block takes the shared tail's place in this table alone."""
@@ -189,14 +193,15 @@ class KVCacheManager:
             raise ValueError(
                 f"request {parent.request_id!r} holds no blocks; fork it once it is computed"
             )
-        self.pool.touch(table)
+        shared, who = held(table), parent.request_id
+        self.pool.touch(shared)
         self._tables[child.request_id] = list(table)
         counts = self.prefix.num_registered
         counts[child.request_id] = counts.get(parent.request_id, 0)
         child.block_hashes = list(parent.block_hashes)
         child.block_contents = list(parent.block_contents)
         child.num_computed_tokens = parent.num_computed_tokens
-        self._emit("forked", child, parent=parent.request_id, block_ids=[b.block_id for b in table])
+        self._emit("forked", child, parent=who, block_ids=[b.block_id for b in shared])
 
     def free(self, request: Request) -> None:
         """Give back the request's references, deepest block first. Without blocks: nothing."""
@@ -210,18 +215,27 @@ class KVCacheManager:
 
     def release(self, request: Request, table: Sequence[KVCacheBlock]) -> None:
         """Give a detached table back."""
-        if not self.policy.retain_freed:
-            self._forget(request, [b for b in table if b.ref_cnt == 1 and b.block_hash is not None])
-        released = self.pool.free_blocks(reversed(table))
+        released = self._give_back(request, held(table))
         if table:
             self._emit("freed", request, block_ids=[b.block_id for b in released])
 
-    def _forget(self, request: Request, last_held: Sequence[KVCacheBlock]) -> None:
-        """Immediate release: the identity goes with the last reference."""
-        for block in last_held:
-            self.pool.uncache(block)
-        if last_held:
-            self._emit("unregistered", request, block_ids=[b.block_id for b in last_held])
+    def release_unreadable(self, request: Request) -> None:
+        """Give back what no query from `num_computed_tokens` on reads; the table stays as long."""
+        table = self._tables.get(request.request_id, [])
+        gone = self.window.take_out(table, request.num_computed_tokens) if self.window else []
+        if gone:
+            self._give_back(request, gone)
+            self._emit("out_of_window", request, block_ids=[b.block_id for b in gone])
+
+    def _give_back(self, request: Request, blocks: Sequence[KVCacheBlock]) -> list[KVCacheBlock]:
+        """One reference fewer to each, the deepest first. Returns those that are free now."""
+        if not self.policy.retain_freed:  # the identity goes with the last reference
+            last = [b for b in blocks if b.ref_cnt == 1 and b.block_hash is not None]
+            for block in last:
+                self.pool.uncache(block)
+            if last:
+                self._emit("unregistered", request, block_ids=[b.block_id for b in last])
+        return self.pool.free_blocks(reversed(blocks))
 
     def use_kept_logits(self, request: Request) -> int:
         """The slot of the logits that a request cached whole selects from."""
@@ -254,17 +268,14 @@ class KVCacheManager:
         """Logits to keep after the pass: those of prompt blocks that the step fills."""
         if not self.kept_logits.capacity:
             return ()
-        found: list[LogitsToKeep] = []
-        for r in requests:
-            filled = self.prefix.pending.get(r.request_id, ())
-            found += self.kept_logits.keep(r, self.blocks_of(r.request_id), filled, self.block_size)
-        return tuple(found)
+        found, keep = self.prefix.pending.get, self.kept_logits.keep
+        tables = ((r, self.blocks_of(r.request_id), found(r.request_id, ())) for r in requests)
+        return tuple(kept for table in tables for kept in keep(*table, self.block_size))
 
     def undo_step(self, request: Request) -> None:
         """The step is not going to write this request's new positions: take back their identities.
 
-        The request loses its blocks and is to be computed again. Identities of earlier steps
-        stay, so most of that is found in the prefix cache.
+        It loses its blocks and is computed again; those of earlier steps stay findable.
         """
         self.prefix.take_back(request)
         self.free(request)
@@ -279,19 +290,10 @@ class KVCacheManager:
     ) -> None:
         """Raise AssertionError where a count, a table or an identity is wrong.
 
-        requests: those whose table length is to be checked against their computed positions.
-        detached: tables that are not given back yet.
+        requests: whose tables must fit their computed positions. detached: not given back yet.
         """
-        self.pool.check_invariants()
-        held = Counter(b.block_id for t in (*self._tables.values(), *detached) for b in t)
-        for block_id, block in self.pool.blocks.items():
-            assert block.ref_cnt == held[block_id], (
-                f"block {block_id}: ref_cnt {block.ref_cnt}, tables {held[block_id]}"
-            )
-        for table in self._tables.values():
-            assert len({b.block_id for b in table}) == len(table), "a table holds one block twice"
+        check_tables(self.pool, self._tables, detached)
         for request in requests:
-            table = self._tables.get(request.request_id, [])
-            assert len(table) == cdiv(request.num_computed_tokens, self.block_size)
+            check_table(request, self.blocks_of(request.request_id), self.block_size, self.window)
             if self.enable_prefix_caching:
-                self.prefix.check_invariants(request, table)
+                self.prefix.check_invariants(request, self.blocks_of(request.request_id))

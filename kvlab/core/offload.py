@@ -23,6 +23,7 @@ from kvlab.core.offload_records import Arrivals, Found, Loading, Offloaded
 from kvlab.core.offload_tier import CPUTier
 from kvlab.core.request import Request, RequestStatus
 from kvlab.core.transfers import BlockCopy, OffloadStats, TransferReport
+from kvlab.core.windows import beyond, held
 
 
 class Offload:
@@ -81,8 +82,8 @@ class Offload:
         False, with nothing changed, where the tier has no room or nothing is computed yet.
         """
         count, size = request.num_computed_tokens, self.manager.block_size
-        blocks = self.manager.blocks_of(request.request_id)[: cdiv(count, size)]
-        full = blocks[: count // size]
+        table = self.manager.blocks_of(request.request_id)
+        blocks, full = held(table[: cdiv(count, size)]), held(table[: count // size])
         identities = [(b.block_hash, b.content) if b.block_hash else None for b in full]
         identities += [None] * (len(blocks) - len(full))
         before = len(self.tier.new_stores)
@@ -110,29 +111,32 @@ class Offload:
 
         None where it has nothing more. Changes nothing.
         """
-        size, record = self.manager.block_size, self.record_of(request)
+        manager, record = self.manager, self.record_of(request)
+        size, prefix = manager.block_size, manager.prefix
         if record is not None:
-            blocks, num_tokens = record.table[len(hits) :], record.num_tokens
-        elif self.manager.enable_prefix_caching:
+            num_tokens = record.num_tokens
+        elif manager.enable_prefix_caching:
             count = (request.num_tokens - 1) // size  # the last position is always computed
-            blocks = tuple(self.manager.prefix.find(request, count, hits, self.tier.pool))
-            num_tokens = (len(hits) + len(blocks)) * size
+            found = prefix.find(request, count, hits, self.tier.pool)
+            num_tokens = (len(hits) + len(found)) * size
         else:
             return None
         if num_tokens <= len(hits) * size:
             return None
-        return Found(blocks, num_tokens, not any(map(self.tier.is_being_written, blocks)))
+        out = 0 if manager.window is None else manager.window.first_held(num_tokens)
+        blocks = held(found) if record is None else record.table[max(len(hits) - out, 0) :]
+        near = beyond(hits, out, prefix.content_before(request, out)) if out else hits
+        ready = not any(map(self.tier.is_being_written, blocks))
+        return Found(tuple(near), tuple(blocks), num_tokens, ready)
 
-    def begin_load(
-        self, request: Request, hits: Sequence[KVCacheBlock], found: Found, room: int = 1
-    ) -> bool:
+    def begin_load(self, request: Request, found: Found, room: int = 1) -> bool:
         """Take device blocks for what was found and have them filled by this step's loads.
 
         room: positions beyond these that must fit as well, so that it can go on when it is back.
         False, with nothing changed, where too few device blocks are free.
         """
         assert found.ready, "a block is loaded once its store has ended"
-        manager = self.manager
+        manager, hits = self.manager, found.hits
         count = found.num_tokens - len(hits) * manager.block_size
         if manager.blocks_needed(request, count + room, hits) > manager.pool.num_free_blocks:
             return False

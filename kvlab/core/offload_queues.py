@@ -102,19 +102,19 @@ class OffloadQueues(RequestQueues):
     def _found_in_tier(self, request: Request, hits: Sequence[KVCacheBlock]) -> Found | None:
         return None if self.offload is None else self.offload.lookup(request, hits)
 
-    def _start_load(
-        self, request: Request, hits: Sequence[KVCacheBlock], found: Found, budget: int
-    ) -> int | None:
+    def _start_load(self, request: Request, found: Found, budget: int) -> int | None:
         """Admit a request whose next blocks lie in the tier; it takes part once they are there.
 
         Returns the positions handed out, 0, or None if it does not fit yet.
         """
-        room = chunk(request.num_tokens - found.num_tokens, budget, self.config)
+        hits, room = found.hits, chunk(request.num_tokens - found.num_tokens, budget, self.config)
+        if self.manager.window is not None:
+            room = 1  # more comes free as it goes on
         count = found.num_tokens - len(hits) * self.manager.block_size + room
         rules = (self.manager, self.config, request, count, hits, self.running, self.forks)
         if not found.ready or not has_room(*rules):
             return None
-        if not self.offload.begin_load(request, hits, found, room):
+        if not self.offload.begin_load(request, found, room):
             return None
         self.waiting.remove(request)
         self.running.append(request)

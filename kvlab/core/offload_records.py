@@ -9,7 +9,10 @@ from kvlab.core.transfers import BlockCopy
 
 @dataclass(frozen=True)
 class Offloaded:
-    """What the tier holds of a request: CPU blocks of its first `num_tokens` positions."""
+    """What the tier holds of a request: CPU blocks of its first `num_tokens` positions.
+
+    Where blocks came free behind a window, the table begins with the first that is not out.
+    """
 
     request: Request
     table: tuple[KVCacheBlock, ...]
@@ -20,9 +23,11 @@ class Offloaded:
 class Found:
     """CPU blocks that continue a request's hits on the device, up to position `num_tokens`.
 
+    hits: those; markers stand for what is out of the window of a query at `num_tokens`.
     ready: their stores have ended; before that they cannot be loaded.
     """
 
+    hits: tuple[KVCacheBlock, ...]
     blocks: tuple[KVCacheBlock, ...]
     num_tokens: int
     ready: bool

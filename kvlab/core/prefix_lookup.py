@@ -2,6 +2,9 @@
 
 A block is registered when the step that fills it is scheduled, before the model has written it:
 until the step is committed its identity is *pending* and can be taken back.
+
+Where every layer has a window, a hit needs no more than the blocks that the next query reads: the
+last ceil((window - 1) / block_size) of the prefix. Those before them may be evicted already.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +19,7 @@ from kvlab.core.hashing import (
 )
 from kvlab.core.prefix_cache import PrefixCachePolicy
 from kvlab.core.request import Request
+from kvlab.core.windows import SlidingWindow, beyond
 
 
 class PrefixLookup:
@@ -30,10 +34,12 @@ class PrefixLookup:
         block_size: int,
         configuration: Mapping[str, object],
         policy: PrefixCachePolicy,
+        window: SlidingWindow | None = None,
     ) -> None:
         if not isinstance(policy, PrefixCachePolicy):
             raise ValueError(f"the policy is {policy!r}; give a PrefixCachePolicy")
         self.pool, self.block_size, self.policy = pool, block_size, policy
+        self.window = window
         self.root = root_hash({**configuration, "block_size": block_size})
         self.num_registered: dict[str, int] = {}  # leading blocks of a table with an identity
         self.pending: dict[str, list[KVCacheBlock]] = {}  # registered in the step under way
@@ -67,6 +73,9 @@ class PrefixLookup:
     ) -> list[KVCacheBlock]:
         """The longest run of the first `count` blocks that is cached. Changes nothing.
 
+        With a window also a run that begins later, if it covers what the next query reads and
+        ends later. In the place of blocks that are out of the window stand markers then.
+
         With `exact_match` a block of equal identity must also hold equal tokens and extras, after
         blocks that do.
         after: leading blocks that are found already; the answer continues them. pool: another
@@ -82,7 +91,53 @@ class PrefixLookup:
                 break
             hits.append(block)
             parent = block.content
-        return hits
+        if self.window is None:
+            return hits
+        later = self._find_later(request, len(after) + len(hits), count, pool)
+        if later:
+            return later[len(after) :]
+        out = self.window.first_held((len(after) + len(hits)) * self.block_size)
+        return beyond(hits, min(max(out - len(after), 0), len(hits)))
+
+    def _find_later(
+        self, request: Request, start: int, count: int, pool: BlockPool
+    ) -> list[KVCacheBlock]:
+        """Markers, and the last run of cached blocks within [start, count) that covers a window."""
+        hashes, end = self.block_hashes(request, count), count
+        while end > start:
+            first = self.window.first_held(end * self.block_size)
+            place = end
+            while place > first and pool.get_cached_block(hashes[place - 1]) is not None:
+                place -= 1
+            if place == first:  # all of them, by their identities
+                run = self._verified(request, first, end, pool)
+                if len(run) == end - first:
+                    return beyond([], first) + run
+                place = first + len(run) + 1
+            end = place - 1
+        return []
+
+    def _verified(
+        self, request: Request, first: int, end: int, pool: BlockPool
+    ) -> list[KVCacheBlock]:
+        """Blocks [first, end) as far as they hold what the request's do, and not only the hash."""
+        run: list[KVCacheBlock] = []
+        parent = self.content_before(request, first)
+        for i in range(first, end):
+            wanted = (request.block_contents[i], parent) if self.policy.exact_match else None
+            block = pool.get_cached_block(request.block_hashes[i], wanted)
+            if block is None:
+                break
+            run.append(block)
+            parent = block.content
+        return run
+
+    def content_before(self, request: Request, place: int) -> BlockContent | None:
+        """What the request's block before this place stands for; None where only hashes count."""
+        content: BlockContent | None = None
+        for own in request.block_contents[:place]:
+            content = (own, content)
+        return content
 
     def register(
         self,

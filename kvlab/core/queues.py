@@ -3,11 +3,13 @@
 from bisect import insort
 from collections.abc import Callable, Sequence
 
+from kvlab.core.admission import watermark_blocks
 from kvlab.core.block_pool import KVCacheBlock
 from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.policies import rank
 from kvlab.core.request import FinishReason, Request, RequestStatus
 from kvlab.core.scheduler_config import SchedulerConfig
+from kvlab.core.windows import positions_that_fit
 
 
 class RequestQueues:
@@ -46,8 +48,23 @@ class RequestQueues:
 
     def check_can_run(self, request: Request, count: int) -> None:
         """Raise ValueError if no schedule could ever run it; see SchedulerConfig."""
-        pool, block_size = self.manager.pool, self.manager.block_size
-        self.config.check_can_run(request, count, pool.num_blocks, block_size)
+        manager = self.manager
+        blocks = manager.pool.num_blocks
+        self.config.check_can_run(request, count, blocks, manager.block_size, manager.window)
+
+    def _cut_to_room(self, request: Request, count: int, hits: Sequence[KVCacheBlock] = ()) -> int:
+        """Of `count` positions after the hits those that the next step computes, with a window.
+
+        Blocks come free behind it, so a prompt takes the room that there is now and goes on in
+        later steps, however long it is: 1 position at least, for which others may have to give
+        way. A prompt that must be computed whole waits for its room.
+        """
+        if request.status is RequestStatus.WAITING and not self.config.splits_prompts:
+            return count
+        kept = 0
+        if request.status is not RequestStatus.RUNNING and self.running:
+            kept = watermark_blocks(self.manager, self.config)
+        return min(count, max(1, positions_that_fit(self.manager, request, hits, kept)))
 
     def _wait(self, request: Request) -> None:
         """Into the queue at its rank: a request that comes back takes its old place again."""

@@ -77,7 +77,8 @@ class Recorder:
         """requests: counts and block table; blocks (those used so far): ref_cnt, identity, filled
         slots, tier, and whether its last position's logits are kept, where an engine keeps any;
         free: the queue, next to be taken first; bytes: payload and reserved,
-        if a position's size is known (`bytes_per_position` in meta). With a CPU tier also:
+        if a position's size is known (`bytes_per_position` in meta). A block table has null where
+        a block is out of the window. With a CPU tier also:
         cpu_blocks, cpu_free, and each request's cpu_block_table.
         """
         filled = self._filled_slots()

@@ -74,6 +74,7 @@ class Scheduler(OffloadQueues):
 
         Returns the budget that is left.
         """
+        bounded = self.manager.window is not None
         for request in whose_turn(self.running, work, self.config):
             if budget == 0:
                 self._short |= work is Work.PREFILL
@@ -81,6 +82,8 @@ class Scheduler(OffloadQueues):
             if request.status is not RequestStatus.RUNNING:  # preempted for an earlier one
                 continue
             count = chunk(request.num_pending_tokens, budget, self.config)
+            if bounded:
+                count = self._cut_to_room(request, count)
             while self.manager.allocate_slots(request, count) is None:
                 victim = self._victim()
                 if victim is request and self._awaits_blocks():
@@ -126,12 +129,14 @@ class Scheduler(OffloadQueues):
             return None
         hits, num_hit = self.manager.get_computed_blocks(request)
         if found := self._found_in_tier(request, hits):
-            return self._start_load(request, hits, found, budget)
+            return self._start_load(request, found, budget)
         pending, first_run = request.num_tokens - num_hit, request.status is RequestStatus.WAITING
         if pending > budget and not self.config.splits_prompts and first_run:
             self._short = True
             return None  # a whole prompt waits for a whole budget; a preempted one comes in parts
         count = chunk(pending, budget, self.config)
+        if self.manager.window is not None:
+            count = self._cut_to_room(request, count, hits)
         manager, config = self.manager, self.config
         if not has_room(manager, config, request, count, hits, self.running, self.forks):
             return None
@@ -162,6 +167,7 @@ class Scheduler(OffloadQueues):
             self.manager.block_table(request.request_id),
             samplers,
             None if count else self.manager.use_kept_logits(request),
+            request.adapter,
         )
 
     def _fork_now(self, request: Request) -> list[Request]:
@@ -210,13 +216,17 @@ class Scheduler(OffloadQueues):
         return touched
 
     def _record_processed(self, output: SchedulerOutput) -> None:
-        """Keys and values of these positions exist now."""
+        """Keys and values of these positions exist now; what no query reads any more goes."""
         for row in output.requests:
             request, _ = self._in_step[row.request_id]
-            for r in (request, *row.samplers[1:]):
+            group = (request, *row.samplers[1:])
+            for r in group:
                 r.num_computed_tokens = row.end
             if row.token_ids:
                 self._emit("computed", request, start=row.start, end=row.end)
+            if self.manager.window is not None:
+                for r in group:
+                    self.manager.release_unreadable(r)
         for kept in output.logits_to_keep:
             request, _ = self._in_step[kept.request_id]
             self._emit("logits_kept", request, position=kept.position)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from kvlab.core.checked import shown
 from kvlab.core.kv_cache_manager import cdiv
 from kvlab.core.request import Request
+from kvlab.core.windows import SlidingWindow
 
 CHOICES = {
     "policy": ("mixed", "static", "continuous", "alternating"),
@@ -98,12 +99,22 @@ class SchedulerConfig:
             return "enable_chunked_prefill is False"
         return f"the policy is {self.policy!r}"
 
-    def check_can_run(self, request: Request, count: int, num_blocks: int, block_size: int) -> None:
+    def check_can_run(
+        self,
+        request: Request,
+        count: int,
+        num_blocks: int,
+        block_size: int,
+        window: SlidingWindow | None = None,
+    ) -> None:
         """Refuse a prompt (with `count` continuations) that no schedule could ever run.
 
+        window: behind it blocks come free, so a prompt in parts may be longer than the pool.
         Raises ValueError naming both numbers.
         """
         prompt, blocks = request.num_prompt_tokens, cdiv(request.num_prompt_tokens, block_size)
+        if window is not None and self.splits_prompts:
+            blocks = window.most_blocks(prompt)
         who = f"request {request.request_id!r}"
         if prompt >= self.max_model_len:
             raise ValueError(

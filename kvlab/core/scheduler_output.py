@@ -12,18 +12,20 @@ from kvlab.core.transfers import BlockCopy
 class ScheduledRequest:
     """One row of a step: compute positions [start, start + len(token_ids)) of a request.
 
+    block_ids: the request's table; None where a block is out of the window (core/windows.py).
     samplers: the requests that select an output from the row's last logits. None for a chunk
     that ends before the last known token; several where a prompt has n continuations.
     logits_slot: a prompt that is cached whole computes nothing and selects from the logits that
-    were kept in this slot.
+    were kept in this slot. adapter: identity of the weights' change that the row computes with.
     """
 
     request_id: str
     start: int
     token_ids: Sequence[int]
-    block_ids: Sequence[int]
+    block_ids: Sequence[int | None]
     samplers: tuple[Request, ...]
     logits_slot: int | None = None
+    adapter: str | None = None
 
     @property
     def end(self) -> int:

@@ -21,7 +21,7 @@ from kvlab.core.spec_heads import (
     Vector,
     stored_by_layer,
 )
-from kvlab.core.spec_layers import LAYER_COUNT, layer_kinds, window_size
+from kvlab.core.spec_layers import LAYER_COUNT, layer_kinds, stray_window, window_size
 from kvlab.core.spec_read import ConfigKeys, load, text_part
 from kvlab.core.spec_state import StateTensor, state_of
 
@@ -83,6 +83,7 @@ class KVCacheSpec:
                 else "model_type is missing: computed from the standard keys"
             )
         kinds = layer_kinds(keys, model_type, family)
+        notices += stray_window(keys, model_type, kinds)
         layers, state_is_known = _layers(keys, model_type, family, kinds, notices)
         if not any(layer.vectors or layer.state for layer in layers) and state_is_known:
             raise keys.error("no layer keeps anything of a request; correct the list of layers")

@@ -144,6 +144,9 @@ _PLAIN = """
 """
 # Classes in which every query head has keys and values of its own, whatever the keys say.
 _EVERY_HEAD = "biogpt bloom codegen ctrl gpt2 gpt_neo gpt_neox gptj opt persimmon xglm"
+# Classes that read sliding_window although they assume none. The other known ones have no windows,
+# and ignore such a key where it strays into a configuration.
+_WINDOWED = "laguna minimax ministral3 mixtral phi3 phimoe smollm3 starcoder2"
 _ENCODERS = """
     albert bert camembert clip convbert deberta deberta-v2 dinov2 distilbert electra ernie
     modernbert nomic_bert roberta siglip vit xlm-roberta
@@ -153,6 +156,7 @@ _ENCODER_DECODERS = """
     speech_to_text t5 t5gemma umt5 vision-encoder-decoder whisper
 """
 PLAIN, ENCODERS = frozenset(_PLAIN.split()), frozenset(_ENCODERS.split())
+WINDOWED = frozenset(_WINDOWED.split())
 EVERY_HEAD = frozenset(_EVERY_HEAD.split())
 ENCODER_DECODERS = frozenset(_ENCODER_DECODERS.split())
 WRAPPED = {
@@ -168,8 +172,18 @@ WRAPPED = {
 
 def family_of(model_type: str) -> tuple[Family, bool]:
     """The family's assumptions, and whether the model type is one that is known here."""
-    name = model_type.removesuffix("_model").removesuffix("_text")
-    name = WRAPPED.get(name, name)
+    name = _known_name(model_type)
     if name in FAMILIES:
         return FAMILIES[name], True
     return Family(), name in PLAIN
+
+
+def has_no_windows(model_type: str) -> bool:
+    """Whether the class is known to attend to everything, whatever sliding_window says."""
+    family, known = family_of(model_type)
+    return known and family.window is None and _known_name(model_type) not in WINDOWED
+
+
+def _known_name(model_type: str) -> str:
+    name = model_type.removesuffix("_model").removesuffix("_text")
+    return WRAPPED.get(name, name)

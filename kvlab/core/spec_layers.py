@@ -8,7 +8,7 @@ and window+state (both side by side), cross (keys and values of a picture), none
 from collections.abc import Callable
 from itertools import cycle, islice
 
-from kvlab.core.spec_families import Family
+from kvlab.core.spec_families import Family, has_no_windows
 from kvlab.core.spec_read import MOST_LAYERS, ConfigKeys, short
 
 WORDS = {
@@ -200,7 +200,7 @@ def _rope_layers(keys: ConfigKeys, count: int) -> list[bool]:
 
 def _windows(keys: ConfigKeys, model_type: str, family: Family, count: int) -> list[str] | None:
     """Models that mix full attention with sliding windows, or have windows in every layer."""
-    if window_size(keys, family) is None:
+    if has_no_windows(model_type) or window_size(keys, family) is None:
         return None
     if model_type == "smollm3":
         return ["full" if rope else "window" for rope in _rope_layers(keys, count)]
@@ -236,3 +236,11 @@ def window_size(keys: ConfigKeys, family: Family) -> int | None:
     if "sliding_window_size" in keys and keys.text("model_type").startswith("mimo"):
         return keys.integer("sliding_window_size") + 1  # its class counts the query besides
     return keys.integer(*names, default=family.window)
+
+
+def stray_window(keys: ConfigKeys, model_type: str, kinds: list[str]) -> list[str]:
+    """A notice where sliding_window stands in the configuration of a class without windows."""
+    if "sliding_window" not in keys or not has_no_windows(model_type) or "window" in kinds:
+        return []
+    size = short(keys.data["sliding_window"])
+    return [f"sliding_window {size} is ignored: the {model_type} class has no windows"]

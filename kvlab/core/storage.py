@@ -4,7 +4,9 @@
 
 Full attention keeps T positions. A window of W keeps, by policy: `capped`, the last min(T, W), as
 transformers' StaticCache; `dynamic`, min(T, W - 1), as its DynamicCache between steps; and
-`reserve_full`, all T, as engines without window support. Integers throughout. Section 21.1.
+`reserve_full`, all T, as engines without window support. `freed` is kvlab's own engine: one block
+is one block in all layers, so blocks are given back where every layer has a window, by the widest
+(core/windows.py), and otherwise all T stay. Integers throughout. Section 21.1.
 """
 
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ POLICIES = {
     "capped": "a window of W keeps the last min(T, W) positions, as transformers' StaticCache",
     "dynamic": "a window of W keeps min(T, W - 1) positions, as transformers' DynamicCache",
     "reserve_full": "a window layer keeps all T positions, as engines without window support",
+    "freed": "where every layer has a window, blocks out of the widest are freed, else all T stay",
 }
 MLA_FORMS = {
     "latent": "one latent a position and layer, for all heads together",
@@ -150,10 +153,29 @@ class Storage:
 
     # over the length
 
+    @cached_property
+    def freeing_window(self) -> int | None:
+        """The widest window (1 counts as 2) where each layer that keeps positions has one."""
+        kept = [layer for layer, _ in self.spec.groups if layer.vectors]
+        every = kept and all(layer.reach == "window" for layer in kept)
+        return max(2, *(layer.window for layer in kept)) if every else None
+
+    @property
+    def bends(self) -> tuple[int, ...]:
+        """Lengths from which a layer keeps no more positions, in order."""
+        if self.policy == "freed":
+            return () if self.freeing_window is None else (self.freeing_window - 1,)
+        if self.policy == "reserve_full":
+            return ()
+        return tuple(window - (self.policy == "dynamic") for window in self.spec.windows)
+
     def positions(self, layer: LayerSpec, seq_len: int) -> int:
         """Positions that a layer keeps of a request with seq_len processed ones."""
         if not layer.vectors:
             return 0
+        if self.policy == "freed":
+            widest = self.freeing_window
+            return seq_len if widest is None else min(seq_len, widest - 1)
         if layer.window is None or self.policy == "reserve_full":
             return seq_len
         return min(seq_len, layer.window - (self.policy == "dynamic"))

@@ -20,9 +20,10 @@ class Event:
     """Something a reader can stop at.
 
     kind: added, admitted, scheduled, shared, block_taken, evicted, copied, registered, forked,
-    computed, logits_kept, logits_reused, selected, unregistered, freed, preempted, step_failed,
-    finished, reset; suspended, resumed. With a CPU tier: offloaded (blocks leave for it; without
-    a request: an evicted prefix), loading, loaded, transfer_failed.
+    computed, out_of_window (blocks given back behind a window), logits_kept, logits_reused,
+    selected, unregistered, freed, preempted, step_failed, finished, reset; suspended, resumed.
+    With a CPU tier: offloaded (blocks leave for it; without a request: an evicted prefix),
+    loading, loaded, transfer_failed.
     """
 
     kind: str

@@ -33,11 +33,17 @@ class TransformersConfig(ModelConfig):
     """The sizes that kvlab needs, and the model's own configuration in full.
 
     transformers: it as JSON. buffers: sha256 of stored tensors that are no parameters. Both are
-    part of every block's identity, as all of this is.
+    part of every block's identity, as all of this is. windows: one a layer, which may differ.
     """
 
     transformers: str = ""
     buffers: str = ""
+    windows: tuple[int | None, ...] = (None,)
+
+    @property
+    def widest_window(self) -> int | None:
+        """How far the layer that reaches furthest reads; None: one reads all of its past."""
+        return None if None in self.windows else max(self.windows)
 
 
 class TransformersDecoder(Decoder):
@@ -81,11 +87,17 @@ class TransformersDecoder(Decoder):
         self._refuse_plain_attention(attention)
 
         def attend(
-            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _: object, settings: dict
+            module: nn.Module,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            mask: object,
+            settings: dict,
         ) -> Tensor:
             own = self.attentions[module.layer_idx]
             found = layer_attention(query.shape[-1], settings, own.window)
-            if found != own or unknown_tensors(settings):
+            masked = isinstance(mask, Tensor) and not hasattr(mask, "allows")  # the model's own
+            if found != own or masked or unknown_tensors(settings):
                 raise RuntimeError(f"layer {module.layer_idx} changed how it attends: {found}")
             reach = {} if own.window is None else {"window": own.window}
             return attention(module.layer_idx, own.scaled(query), key, value, **reach)
@@ -179,6 +191,7 @@ def _config(
         layer_types=layer_types,
         transformers=description(lm.config),
         buffers=_digest_of_buffers(lm),
+        windows=tuple(own.window for own in layers),
     )
 
 

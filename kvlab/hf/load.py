@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import cached_file
 
@@ -60,17 +60,28 @@ def open_decoder(
     return decoder.converted(dtype or decoder.dtype, device or decoder.device)
 
 
-def _loaded(source: str | Path, dtype: torch.dtype) -> PreTrainedModel:
-    """Weights in the computing dtype; refused by configuration and class before they are read."""
-    where = {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
+def checked_config(source: str | Path) -> PretrainedConfig:
+    """A folder's or hub id's configuration. Raises ValueError for a model that does not run here,
+    as far as configuration and class tell.
+    """
     try:
-        config = AutoConfig.from_pretrained(str(source), **where)
+        config = AutoConfig.from_pretrained(str(source), **_where(source))
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"model {str(source)!r} has no configuration to read: {error}") from error
     named = (config.architectures or [type(config).__name__])[0]
     known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)] if known else None
     refuse_early(config, found[0] if isinstance(found, tuple) else found, named)
+    return config
+
+
+def _where(source: str | Path) -> dict[str, bool]:
+    return {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
+
+
+def _loaded(source: str | Path, dtype: torch.dtype) -> PreTrainedModel:
+    """Weights in the computing dtype; refused by configuration and class before they are read."""
+    config = checked_config(source)
     if Path(source).is_dir():
         _check_files(Path(source))
     try:
@@ -80,7 +91,7 @@ def _loaded(source: str | Path, dtype: torch.dtype) -> PreTrainedModel:
             dtype=dtype,
             use_safetensors=True,
             output_loading_info=True,
-            **where,
+            **_where(source),
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"model {str(source)!r} cannot be loaded: {error}") from error

@@ -20,6 +20,7 @@ from kvlab.tensors.kv_cache import PagedCache
 
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}  # of the largest logit
 HALF_TOLERANCE = 0.25  # half precision differs by rounding; a missing state by about 1
+SAME_PASS = 0.01  # as above, where the same pass is run twice
 _KNOWN_TENSORS = ("position_ids", "cache_position", "s_aux")
 
 
@@ -146,6 +147,7 @@ def look(model: PreTrainedModel) -> tuple[Geometry, tuple[LayerAttention, ...]]:
 def check(decoder: nn.Module) -> None:
     """decoder: a TransformersDecoder. Raises Unsupported unless paged logits equal the model's."""
     model, config = decoder.lm, decoder.config
+    _check_positions(decoder)
     a, b = _tokens(9, config.vocab_size), _tokens(5, config.vocab_size)[::-1]
     wanted = torch.cat([_own_logits(model, ids)[-1:] for ids in (a, b)])
     cache = PagedCache(config, 5, 4, decoder.dtype, decoder.device)
@@ -161,13 +163,38 @@ def check(decoder: nn.Module) -> None:
         attention.begin(batch)
         hidden = decoder(batch.input_ids, batch.positions, attention)
     found = decoder.compute_logits(hidden[[batch.last_rows[1], batch.last_rows[0]]])
-    difference = float((found - wanted).abs().max()) / max(1.0, float(wanted.abs().max()))
+    difference = _difference(found, wanted)
     if not difference <= TOLERANCE.get(decoder.dtype, HALF_TOLERANCE):
         raise Unsupported(
             type(model).__name__,
             f"its logits there differ from its own by {difference:.1e} of the largest: something "
             "besides keys and values depends on earlier tokens",
         )
+
+
+def _check_positions(decoder: nn.Module) -> None:
+    """Raises Unsupported for a model that, left alone, does not count its positions from 0.
+
+    Both passes compute the same numbers otherwise, so half precision is told apart as well.
+    """
+    ids = torch.tensor([_tokens(5, decoder.config.vocab_size)], device=decoder.device)
+    places = torch.arange(5, device=decoder.device)[None]
+    layers = layers_of(decoder.lm)
+    with implementation(configs_of(decoder.lm), "eager"):
+        alone, told = (
+            layers(input_ids=ids, use_cache=False, **more).last_hidden_state
+            for more in ({}, {"position_ids": places})
+        )
+    if not _difference(told, alone) <= SAME_PASS:
+        raise Unsupported(
+            type(decoder.lm).__name__,
+            "left alone it does not number positions from 0, as kvlab does for it",
+        )
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference, as a part of the largest number."""
+    return float((found - wanted).abs().max()) / max(1e-9, float(wanted.abs().max()))
 
 
 def _own_logits(model: PreTrainedModel, ids: list[int]) -> Tensor:

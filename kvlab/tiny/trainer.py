@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kvlab.tensors.attention import causal_mask
 from kvlab.tensors.model import Decoder
 from kvlab.tiny.batches import Batch
 from kvlab.tiny.muon import Muon
@@ -26,12 +27,18 @@ class BatchAttention:
     def __init__(self, batch: int, length: int) -> None:
         self.shape = (batch, length)
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+    ) -> Tensor:
         group = query.shape[1] // key.shape[1]
         rows = (x.unflatten(0, self.shape).transpose(1, 2) for x in (query, key, value))
         query, key, value = rows  # [B, heads, t, d]
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        if window is None:
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        else:
+            mask = causal_mask(self.shape[1], self.shape[1], query.device, window)
+            out = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return out.transpose(1, 2).flatten(0, 1)
 
 

@@ -25,7 +25,9 @@ def admitted(notes: Notes, event: Event, now: State) -> Told:
     name, who = event.request_id, notes.letters[event.request_id]
     hits = notes.shared.pop(name, [])
     blocks = [b for b, _ in hits]
-    positions = span(0, len(blocks) * notes.size)
+    first = now["requests"][name]["block_table"].count(None)  # places behind the window
+    logical = range(first, first + len(blocks))
+    positions = span(first * notes.size, logical.stop * notes.size)
     word = "identity" if len(blocks) == 1 else "identities"
     so = blocks_named(blocks) if len(blocks) == 1 else "these"
     identities = [identity_of(b, now) for b in blocks]
@@ -33,8 +35,9 @@ def admitted(notes: Notes, event: Event, now: State) -> Told:
     say = [
         f"{who} is admitted." if event.kind == "admitted" else f"{who} finds a prefix.",
         f"Its tokens at {positions} have the {word} of {blocks_named(blocks)}{which}, so "
-        f"{so} {is_are(blocks)} {who}'s {logical_named(range(len(blocks)))} too and now "
+        f"{so} {is_are(blocks)} {who}'s {logical_named(logical)} too and now "
         f"{_counts(blocks, now)}. Nothing is computed or copied.",
+        *([f"No query reads {logical_named(range(first))} any more."] if first else []),
         *_same_step(notes, name, blocks),
         *_out_of_the_queue([b for b, refs in hits if refs == 0]),
     ]
@@ -104,7 +107,7 @@ def evicted(notes: Notes, event: Event, now: State) -> Told:
 
 def forked(notes: Notes, event: Event, now: State) -> Told:
     parent = notes.letters.get(event.data["parent"], "another request")
-    table = now["requests"][event.request_id]["block_table"]
+    table = [b for b in now["requests"][event.request_id]["block_table"] if b is not None]
     who = name_in_words(event.request_id, notes.letters[event.request_id])
     return Told(
         f"{who} continues from {parent}: its block table is a copy of {parent}'s, "

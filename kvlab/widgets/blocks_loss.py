@@ -52,11 +52,30 @@ def _gives_up(notes: Notes, lead: str, event: Event, now: State) -> Told:
     notes.forgotten.discard(name)
     if not table:
         return Told(f"{lead} gives up no block: it held none.")
+    last_first = ", the last block's first" if len(table) > 1 else ""
+    say = [f"{lead} gives up its {references(len(table))}{last_first}."]
+    return Told(" ".join([*say, *_become(notes, table, now, forgets)]), tuple(table))
+
+
+def out_of_window(notes: Notes, event: Event, now: State) -> Told:
+    """Given back while the request runs: the table keeps its length."""
+    blocks, who = event.data["block_ids"], notes.letters[event.request_id]
+    forgets = event.request_id in notes.forgotten
+    notes.forgotten.discard(event.request_id)
+    notes.given.pop(event.request_id, None)
+    lead = (
+        f"Every layer has a window, and none of {who}'s coming queries reaches back into "
+        f"{blocks_named(blocks)}: {who} gives up {references(len(blocks))}."
+    )
+    return Told(" ".join([lead, *_become(notes, blocks, now, forgets)]), tuple(blocks))
+
+
+def _become(notes: Notes, table: list[int], now: State, forgets: bool) -> list[str]:
+    """Sentences: which of the blocks are free, free but findable, still held."""
     stay = [b for b in table if refs_of(b, now)]
     kept = [b for b in table if not refs_of(b, now) and identity_of(b, now)]
     free = [b for b in reversed(table) if b not in stay and b not in kept]
-    last_first = ", the last block's first" if len(table) > 1 else ""
-    say = [f"{lead} gives up its {references(len(table))}{last_first}."]
+    say = []
     if free:
         say.append(f"{blocks_named(free).capitalize()} {is_are(free)} free.")
     if forgets:
@@ -72,7 +91,7 @@ def _gives_up(notes: Notes, lead: str, event: Event, now: State) -> Told:
         holders = sorted({notes.letters[o] for b in stay for o in owners(b, now)})
         stays = "stays" if len(stay) == 1 else "stay"
         say.append(f"{blocks_named(stay).capitalize()} {stays} in use: {_hold(holders, stay)}.")
-    return Told(" ".join(say), tuple(table))
+    return say
 
 
 def _hold(holders: list[str], blocks: list[int]) -> str:

@@ -60,7 +60,7 @@ class Notes:
         """The table as it was before its first blocks went."""
         table = before["requests"].get(who, {}).get("block_table")
         if table:
-            self.given[who] = table
+            self.given[who] = [block for block in table if block is not None]  # out of the window
 
     def end_step(self, who: str) -> None:
         """The request has written, or given up, what it got in this step."""

@@ -78,7 +78,10 @@ def requests_table(payload: Mapping, state: State, caption: str) -> str:
         request = state["requests"].get(name)
         if request is None or name not in payload["shown"]:
             continue
-        entries = ", ".join(f"{i} → {b}" for i, b in enumerate(request["block_table"]))
+        entries = ", ".join(
+            f"{i} → {'given back' if b is None else b}"
+            for i, b in enumerate(request["block_table"])
+        )
         tokens, stored = len(request["token_ids"]), request["num_computed_tokens"]
         stored = stored if request["block_table"] else 0
         rows.append((letter, name, request["status"], tokens, stored, entries or "none"))

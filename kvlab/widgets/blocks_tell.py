@@ -5,7 +5,7 @@ Positions written: blocks_pass.py. Blocks gained: blocks_gain.py. Given back: bl
 
 from kvlab.core.trace import Event, State
 from kvlab.widgets.blocks_gain import admitted, copied, evicted, forked, registered, taken
-from kvlab.widgets.blocks_loss import failed, finished, freed, preempted
+from kvlab.widgets.blocks_loss import failed, finished, freed, out_of_window, preempted
 from kvlab.widgets.blocks_notes import Notes, Told
 from kvlab.widgets.blocks_pass import computed, logits_kept, logits_reused, selected
 from kvlab.widgets.blocks_words import name_in_words
@@ -61,6 +61,7 @@ KINDS = {
     "logits_reused": logits_reused,
     "selected": selected,
     "freed": freed,
+    "out_of_window": out_of_window,
     "finished": finished,
     "preempted": preempted,
     "step_failed": failed,

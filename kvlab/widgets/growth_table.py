@@ -74,7 +74,7 @@ def growth_formula(meta: Mapping, positions: int) -> tuple[str, int]:
         f"2 · {count(layers, 'layer')} · 1 request · {count(heads, 'KV head')} · "
         f"{count(positions, 'position')} · {width} width · {size} B"
     )
-    return words, 2 * layers * heads * positions * width * size
+    return words, round(2 * layers * heads * positions * width * size)
 
 
 def _row(meta: Mapping, stop: Stop, position: int) -> tuple[object, ...]:

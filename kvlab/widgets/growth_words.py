@@ -147,6 +147,8 @@ def added(before: int | None, nbytes: int | None) -> str:
         return ""
     if before is None:
         return f"; the request now holds {nbytes:,} bytes"
+    if nbytes < before:  # blocks behind the window were given back
+        return f"; the request now holds {nbytes:,} bytes"
     return f" and adds {nbytes - before:,} bytes"
 
 

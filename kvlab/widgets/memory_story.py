@@ -77,10 +77,7 @@ class Question:
     @cached_property
     def bends(self) -> tuple[int, ...]:
         """Lengths at which a window is full and the curve bends."""
-        if self.storage.policy == "reserve_full":
-            return ()
-        early = self.storage.policy == "dynamic"
-        return tuple(window - early for window in self.storage.spec.windows)
+        return self.storage.bends
 
 
 def question(

@@ -90,6 +90,7 @@ def _window_reason(asked: Question) -> str:
         "capped": "a window keeps min(T, W)",
         "dynamic": "a window keeps min(T, W − 1)",
         "reserve_full": "a window keeps all T",
+        "freed": "all windows: min(T, widest − 1), else all T",
     }
     return f"{policy}: {kept[policy]}"
 

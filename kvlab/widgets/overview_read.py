@@ -201,7 +201,7 @@ def busiest_moment(trace: Trace, letters: Mapping[str, str]) -> Moment:
         if event.kind != "computed":
             continue
         tables = [r["block_table"] for r in state["requests"].values() if r["block_table"]]
-        size = (len(tables), len({block for table in tables for block in table}))
+        size = (len(tables), len({block for table in tables for block in table} - {None}))
         if size >= most:
             best, most = (event, state), size
     if best is None:
@@ -211,7 +211,7 @@ def busiest_moment(trace: Trace, letters: Mapping[str, str]) -> Moment:
 
 def _moment(event: Event, state: State, letters: Mapping[str, str]) -> Moment:
     tables = {
-        letters[name]: tuple(request["block_table"])
+        letters[name]: tuple(b for b in request["block_table"] if b is not None)
         for name, request in state["requests"].items()
         if request["block_table"]
     }

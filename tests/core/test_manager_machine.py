@@ -27,14 +27,16 @@ class ManagerMachine(RuleBasedStateMachine):
         hash_function=st.sampled_from([sha256, truncated_sha256(0), truncated_sha256(1)]),
         retain=st.booleans(),
         kept=st.integers(0, 3),
+        window=st.sampled_from([None, None, 1, 2, 3, 5, 8]),
     )
-    def start(self, blocks, size, caching, hash_function, retain, kept):
-        self.size = size
+    def start(self, blocks, size, caching, hash_function, retain, kept, window):
+        self.size, self.window = size, window
         self.manager = KVCacheManager(
             BlockPool(blocks),
             size,
             enable_prefix_caching=caching,
             policy=PrefixCachePolicy(hash_function, True, retain, kept),
+            window=window,
         )
         self.live: dict[str, Request] = {}
         self.logits: dict[int, tuple] = {}  # slot -> the history whose logits are kept there
@@ -138,6 +140,7 @@ class ManagerMachine(RuleBasedStateMachine):
             self.logits[keep.slot] = self.history(request, keep.position)
         request.num_computed_tokens += count
         self.manager.commit_step()
+        self.manager.release_unreadable(request)
 
     def history(self, request, position):
         return (request.cache_salt, *request.all_token_ids[: position + 1])
@@ -173,7 +176,9 @@ class ManagerMachine(RuleBasedStateMachine):
     def every_request_reads_its_own_history(self):
         for request in getattr(self, "live", {}).values():
             table = self.manager.block_table(request.request_id)
-            for t in range(request.num_computed_tokens):
+            computed = request.num_computed_tokens
+            first = 0 if self.window is None else max(0, computed - self.window + 1)
+            for t in range(first, computed):
                 stored = self.slots[table[t // self.size], t % self.size]
                 assert stored == self.history(request, t), f"{request.request_id} position {t}"
 

@@ -43,7 +43,7 @@ class Desk:
     def load(self, request, room=1):
         hits, _ = self.manager.get_computed_blocks(request)
         found = self.offload.lookup(request, hits)
-        return self.offload.begin_load(request, hits, found, room)
+        return self.offload.begin_load(request, found, room)
 
     def loads(self):
         loads, _ = self.offload.step_transfers()

@@ -363,7 +363,7 @@ WRONG = {
         "sliding_window": 8,
         "use_sliding_window": False,
     },
-    "sliding_window is 0; it must be at least 1": {"sliding_window": 0},
+    "sliding_window is 0; it must be at least 1": {"model_type": "mistral", "sliding_window": 0},
     "qk_rope_head_dim is missing, and kv_lora_rank says MLA": {"kv_lora_rank": 8},
     "model_type is 7; it must be a word": {"model_type": 7},
     "text_config is 'x'; it must be a set of keys": {"text_config": "x"},
@@ -515,7 +515,7 @@ def test_the_whole_budget_adds_up():
 
 def test_the_blocks_that_hold_a_window_slide_with_it():
     """Blocks of 4, a window of 6: positions 7..12 of 13 lie in blocks 1, 2 and 3."""
-    stored = Storage(llama(sliding_window=6))
+    stored = Storage(llama(model_type="mistral", sliding_window=6))
     (group,) = block_layout(stored, 4).groups
     assert [group.blocks_at(t) for t in (0, 1, 4, 5, 7, 12, 13, 14)] == [0, 1, 1, 2, 2, 2, 3, 2]
 
@@ -536,7 +536,7 @@ def test_a_model_of_states_alone_holds_any_length():
 
 
 def test_the_curve_bends_at_the_window():
-    stored = Storage(llama(sliding_window=100))
+    stored = Storage(llama(model_type="mistral", sliding_window=100))
     points = curve(stored, 1000, points=4)
     assert points == ((0, 0), (100, 13107200), *((t, 13107200) for t in (250, 500, 750, 1000)))
 

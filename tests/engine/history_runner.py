@@ -1,9 +1,9 @@
 """A runner without tensors that checks the bookkeeping as a model would feel it.
 
 Each slot stores a fingerprint of the history (all tokens up to its position) that was "computed"
-there. A pass reads every earlier position through the block table and fails if one holds anything
-else. The next token is a function of the history alone, so outputs must not depend on batching,
-chunks, preemption or prefix hits.
+there. A pass reads every earlier position (with a window, those that its first query reaches)
+through the block table and fails if one holds anything else. The next token is a function of the
+history alone, so outputs must not depend on batching, chunks, preemption or prefix hits.
 """
 
 import hashlib
@@ -34,8 +34,8 @@ def next_token(history, sample_index=0):
 
 
 class HistoryRunner:
-    def __init__(self, block_size):
-        self.block_size = block_size
+    def __init__(self, block_size, window=None):
+        self.block_size, self.window = block_size, window
         self.slots: dict[int, int] = {}
         self.kept: dict[int, int] = {}  # in place of kept logits: the history they belong to
         self.steps: list[dict[str, int]] = []  # positions computed in each step, by request
@@ -78,9 +78,11 @@ class HistoryRunner:
             self.slots[self._slot(row, t)] = mark
 
     def _read(self, row, request):
+        first = 0 if self.window is None else max(0, row.start - self.window + 1)
         for t, mark in enumerate(fingerprints(request.all_token_ids[: row.end])):
-            stored = self.slots[self._slot(row, t)]
-            assert stored == mark, f"{row.request_id} reads a foreign position {t}"
+            if t >= first:
+                stored = self.slots[self._slot(row, t)]
+                assert stored == mark, f"{row.request_id} reads a foreign position {t}"
         return request.all_token_ids
 
 
@@ -95,12 +97,25 @@ class StepClock:
         return self.now
 
 
-def make_engine(num_blocks=64, block_size=4, *, eos=(), prefix_caching=True, policy=None, **limits):
+def make_engine(
+    num_blocks=64,
+    block_size=4,
+    *,
+    eos=(),
+    prefix_caching=True,
+    policy=None,
+    window=None,
+    **limits,
+):
     manager = KVCacheManager(
-        BlockPool(num_blocks), block_size, enable_prefix_caching=prefix_caching, policy=policy
+        BlockPool(num_blocks),
+        block_size,
+        enable_prefix_caching=prefix_caching,
+        policy=policy,
+        window=window,
     )
     scheduler = Scheduler(manager, SchedulerConfig(**limits))
-    return LLMEngine(scheduler, HistoryRunner(block_size), StepClock(), eos)
+    return LLMEngine(scheduler, HistoryRunner(block_size, window), StepClock(), eos)
 
 
 def alone(prompt, max_tokens, sample_index=0):

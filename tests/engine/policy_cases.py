@@ -14,12 +14,18 @@ from kvlab.engine import LLMEngine
 POLICIES = ("static", "continuous", "alternating", "mixed")
 
 
-def engine_with(num_blocks=64, block_size=4, *, caching=True, cache_policy=None, **config):
+def engine_with(
+    num_blocks=64, block_size=4, *, caching=True, cache_policy=None, window=None, **config
+):
     manager = KVCacheManager(
-        BlockPool(num_blocks), block_size, enable_prefix_caching=caching, policy=cache_policy
+        BlockPool(num_blocks),
+        block_size,
+        enable_prefix_caching=caching,
+        policy=cache_policy,
+        window=window,
     )
     scheduler = Scheduler(manager, SchedulerConfig(**config))
-    return LLMEngine(scheduler, HistoryRunner(block_size), StepClock())
+    return LLMEngine(scheduler, HistoryRunner(block_size, window), StepClock())
 
 
 def ask(engine, tokens, max_tokens, name, *, n=1, priority=0):

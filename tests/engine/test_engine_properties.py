@@ -36,16 +36,18 @@ policies = st.builds(
     st.booleans(),
     st.booleans(),
     policies,
+    st.sampled_from([None, None, 1, 2, 5, 8, 13]),
     st.sets(st.integers(0, 30), max_size=3),
 )
 def test_every_request_ends_once_as_if_alone(
-    plans, block_size, blocks, budget, chunked, caching, policy, failing
+    plans, block_size, blocks, budget, chunked, caching, policy, window, failing
 ):
     engine = make_engine(
         blocks,
         block_size,
         prefix_caching=caching,
         policy=policy,
+        window=window,
         max_num_seqs=5,
         max_num_batched_tokens=budget,
         enable_chunked_prefill=chunked,

@@ -134,7 +134,9 @@ class Story:
                 assert r.finish_reason in (FinishReason.ABORT, FinishReason.CAPACITY)
             if r.finish_reason is FinishReason.CAPACITY and plan["n"] == 1:
                 manager = self.engine.scheduler.manager
-                assert r.num_tokens > manager.pool.num_blocks * manager.block_size
+                blocks, window = manager.pool.num_blocks, manager.window
+                assert r.num_tokens > blocks * manager.block_size
+                assert window is None or window.most_blocks(r.num_tokens) > blocks
             assert (name in self.ended) == (r.finish_reason is not FinishReason.ABORT)
         check_empty(self.engine)
 
@@ -146,6 +148,7 @@ stories = st.fixed_dictionaries(
         "blocks": st.integers(2, 30),
         "cpu_blocks": st.integers(1, 30),
         "caching": st.booleans(),
+        "window": st.sampled_from([None, None, 1, 2, 5, 8, 13]),
         "cache_policy": cache_policies,
         "config": configurations,
         "copies": copies,
@@ -163,6 +166,7 @@ def tell(story):
         delays=story["copies"]["delays"],
         fails=lambda kind, number: number in story["copies"]["failing"],
         prefix_caching=story["caching"],
+        window=story["window"],
         cache_policy=story["cache_policy"],
         **story["config"],
     )
@@ -195,6 +199,7 @@ def crowded(seed):
         "blocks": 40 // size + r.randint(0, 6),
         "cpu_blocks": r.choice([3, 40 // size, 160 // size]),
         "caching": r.random() < 0.7,
+        "window": r.choice([None, None, 2, 6, 11]),
         "cache_policy": PrefixCachePolicy(
             r.choice([sha256, truncated_sha256(0)]),
             retain_freed=r.random() < 0.8,

@@ -24,6 +24,7 @@ request = st.fixed_dictionaries(
     }
 )
 POOL = {"num_blocks": st.integers(2, 30), "block_size": st.integers(1, 5), "caching": st.booleans()}
+POOL |= {"window": st.sampled_from([None, None, 1, 2, 5, 8, 13])}
 CONFIG = {
     "policy": st.sampled_from(POLICIES),
     "order": st.sampled_from(["fcfs", "priority"]),

@@ -20,9 +20,9 @@ UNDER_WAY = "a copy is under way"
 
 
 class TieredRunner(HistoryRunner):
-    def __init__(self, block_size, delays=(0,), fails=lambda kind, number: False):
+    def __init__(self, block_size, delays=(0,), fails=lambda kind, number: False, window=None):
         """delays: steps until a copy ends, taken in turn. fails(kind, n): the n-th copy at all."""
-        super().__init__(block_size)
+        super().__init__(block_size, window)
         self.delays, self.fails = delays, fails
         self.cpu: dict[int, list | None] = {}  # None: a store is under way, or failed
         self.messages: list[tuple[list, list]] = []  # stores and loads of each step
@@ -101,14 +101,19 @@ def make_tiered(
     prefix_caching=True,
     cache_policy=None,
     eos=(),
+    window=None,
     **limits,
 ):
     """An engine with a CPU tier; preemption is to offload unless said otherwise."""
     manager = KVCacheManager(
-        BlockPool(num_blocks), block_size, enable_prefix_caching=prefix_caching, policy=cache_policy
+        BlockPool(num_blocks),
+        block_size,
+        enable_prefix_caching=prefix_caching,
+        policy=cache_policy,
+        window=window,
     )
     config = SchedulerConfig(**{"preempt_by": "offload", **limits})
-    runner = TieredRunner(block_size, delays, fails)
+    runner = TieredRunner(block_size, delays, fails, window)
     return LLMEngine(Scheduler(manager, config, CPUTier(cpu_blocks)), runner, StepClock(), eos)
 
 

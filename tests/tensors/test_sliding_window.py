@@ -267,9 +267,9 @@ def test_a_windowed_layer_gathers_what_it_can_reach_and_no_more():
     assert (slots.tolist(), mask) == ([394, 395, 396, 397, 398, 399], None)
 
 
-@pytest.mark.parametrize("kinds", [(), (SLIDING, FULL)])
-def test_what_is_kept_is_what_the_calculator_says(kinds):
-    """A window saves reading, not memory: the policy `reserve_full`."""
+def test_what_is_kept_is_what_the_calculator_says():
+    """One layer of the two attends to everything: the window saves reading, not memory."""
+    kinds = (SLIDING, FULL)
     model = random_model(9, sliding_window=4, layer_types=kinds, architecture="Qwen2ForCausalLM")
     engine = make_engine(model, 64, 4)
     engine.add_request(list(range(30)), greedy(3), request_id="A")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvlab import tiny
 from kvlab.llm import LLM
 from kvlab.tensors.checkpoint import load_model
+from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.head_sharing import mean_pool_kv_heads
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.ops import NoCache
@@ -240,6 +241,16 @@ def test_rows_of_a_batch_are_sequences_of_their_own(shipped: Decoder) -> None:
     for row, logits in zip(inputs, together, strict=True):
         alone = shipped.compute_logits(shipped(row, torch.arange(len(row)), NoCache()))
         torch.testing.assert_close(logits, alone, atol=1e-4, rtol=1e-4)
+
+
+def test_training_attends_within_the_windows_that_a_layer_has() -> None:
+    sizes = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 32)
+    heads = {"num_layers": 2, "num_query_heads": 4, "num_kv_heads": 2, "head_dim": 8}
+    model = Decoder.random(ModelConfig(**sizes, **heads, sliding_window=3), 0)
+    inputs = torch.randint(0, 32, (2, 9), generator=torch.Generator().manual_seed(1))
+    for row, logits in zip(inputs, batch_logits(model, inputs).unflatten(0, (2, 9)), strict=True):
+        alone = model.compute_logits(model(row, torch.arange(9), NoCache()))
+        torch.testing.assert_close(logits, alone, atol=1e-5, rtol=1e-4)
 
 
 def test_gradients_reach_every_parameter(shipped: Decoder) -> None:

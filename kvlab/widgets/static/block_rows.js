@@ -82,7 +82,7 @@ function blocksRequestWords(id, letter, r) {
   const name = id === letter ? letter : `${letter} (request ${id})`;
   if (r.here === "no") return `${name} has not arrived yet`;
   if (!r.table.length) return `${name} ${blocksStatus(r)}`;
-  return `${name}: block table ${r.table.join(", ")}; ${counted(r.stored, "position")} stored`;
+  return `${name}: block table ${r.table.map((block) => block ?? "given back").join(", ")}; ${counted(r.stored, "position")} stored`;
 }
 
 /** What both forms of a request have: heading data, redrawn only where it has changed. */
@@ -122,7 +122,7 @@ function blocksRowsOf(about) {
   element.style.setProperty("--back", `calc(4.4em + ${size} * (2.1em + 2px) + 1em)`);
   const draw = blocksRequestPart(about, element, chip, (s, r) => rows.forEach(({ row, slots, to }, logical) => {
     const block = r.table[logical], first = logical * size;
-    const known = Math.max(Math.min(r.tokens.length - first, size), 0), stored = Math.max(Math.min(r.stored - first, size), 0);
+    const known = Math.max(Math.min(r.tokens.length - first, size), 0), stored = block === null ? 0 : Math.max(Math.min(r.stored - first, size), 0);
     const on = Array.from({ length: Math.max(known, stored) }, (_, slot) => (slot < stored ? "stored" : "known"));
     slots.draw(on, first);
     const selected = s.what === "selected" && s.who === who && Math.floor(s.span[0] / size) === logical ? [s.span[0] - first, s.span[1] - first] : null;
@@ -131,7 +131,7 @@ function blocksRowsOf(about) {
     row.toggleAttribute("data-off", block === undefined && !known);
     row.toggleAttribute("data-ring", s.who === who && block !== undefined && s.blocks.has(block));
     const says = logical === 0 && !r.table.length ? (known ? "→ none yet" : blocksStatus(r)) : "";
-    to.textContent = block === undefined ? says || "→ none yet" : `→ ${block}`;
+    to.textContent = block === undefined ? says || "→ none yet" : block === null ? "→ given back" : `→ ${block}`;
     to.toggleAttribute("data-says", Boolean(says));
   }));
   function point(logical, slot) {
@@ -159,10 +159,10 @@ function blocksLineOf(about) {
   const draw = blocksRequestPart(about, element, chip, (s, r) => entries.forEach(({ entry, number, fill }, logical) => {
     status.textContent = r.here === "yes" && !r.table.length ? blocksStatus(r) : "";
     const block = r.table[logical], first = logical * size;
-    const stored = Math.max(Math.min(r.stored - first, size), 0);
+    const stored = block === null ? 0 : Math.max(Math.min(r.stored - first, size), 0);
     entry.dataset.on = block !== undefined ? "taken" : r.table.length && r.tokens.length > first ? "known" : "";
     entry.dataset.to = block === undefined ? "" : String(block);
-    number.textContent = block === undefined ? "" : String(block);
+    number.textContent = block === undefined ? "" : block === null ? "–" : String(block);
     fill.style.width = `${(100 * stored) / size}%`;
     const selected = s.what === "selected" && s.who === who && Math.floor(s.span[0] / size) === logical;
     entry.toggleAttribute("data-ring", selected || (s.who === who && block !== undefined && s.blocks.has(block)));

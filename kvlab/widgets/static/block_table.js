@@ -26,6 +26,7 @@ function blocksRecords(payload) {
   for (const { index, event, state } of framesOf(trace)) {
     const owners = new Map(), now = new Map();
     order.forEach((id, who) => (blocksOwn(state.requests, id)?.block_table ?? []).forEach((block, logical) => {
+      if (block === null) return; // given back, behind the window
       owners.set(block, [...(owners.get(block) ?? []), who]);
       if (!now.has(block)) now.set(block, [who, logical]);
     }));
@@ -67,6 +68,7 @@ function blocksPathWords(payload, s, p) {
   step("logical block ", h("b", {}, String(p.logical)), ` = ⌊${p.position}/${size}⌋`);
   step("slot ", h("b", {}, String(p.slot)), ` = ${p.position} mod ${size}`);
   if (p.block === undefined) step("no block yet: known, not stored");
+  else if (p.block === null) step("given back: no query reaches it any more");
   else {
     step(`entry ${p.logical} of ${letter}'s table is `, h("b", {}, `block ${p.block}`));
     const others = (s.owners.get(p.block) ?? []).filter((who) => who !== p.who).map((who) => payload.requests[who][1]);
