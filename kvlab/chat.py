@@ -6,10 +6,10 @@ What a server puts around each message (a system text, names of the roles, tags)
 prompt, so it is part of what a prefix cache finds again (section 21.4).
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kvlab import tiny
 from kvlab.tensors.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -46,32 +46,16 @@ def _is_message(given: object) -> bool:
 
 
 def chat_layout(tokenizer: Tokenizer | None) -> Layout:
-    """How this tokenizer's model lays out a chat; the layout raises ValueError if it refuses one.
+    """How this tokenizer's model lays out a chat: by the template that it brings.
 
-    The tiny model has a layout of its own; others bring a template. Raises NoChatTemplate.
+    The layout raises ValueError if it refuses a chat. Raises NoChatTemplate if there is none.
     """
     if tokenizer is None:
         raise NoChatTemplate("this model has no tokenizer and takes no chats")
-    if tokenizer.folder == tiny.FOLDER:
-        return tiny_chat
     source = template_of(tokenizer)
     if source is None:
         raise NoChatTemplate("the model's folder has no chat template")
     return _template_layout(tokenizer, source)
-
-
-def tiny_chat(messages: Messages) -> str:
-    """The tiny model's layout; line breaks and doubled spaces become single spaces.
-
-    Raises ValueError for a text that holds one of the layout's tags: it could close its turn and
-    speak for somebody else.
-    """
-    turns = []
-    for role, text in messages:
-        if "<|" in text:
-            raise ValueError("a message holds a tag, '<|'; take it out")
-        turns.append(f"<|{role}|> {' '.join(text.split())}<|end|>")
-    return f"<|endoftext|>{''.join(turns)}<|assistant|>"
 
 
 def template_of(tokenizer: Tokenizer) -> str | None:
@@ -102,13 +86,12 @@ def _template_layout(tokenizer: Tokenizer, source: str) -> Layout:
     environment.globals["raise_exception"] = fail
     settings = tokenizer.settings
     tokens = {name: _token(settings.get(name)) for name in ("bos_token", "eos_token", "pad_token")}
+    compiled = functools.cache(lambda: environment.from_string(source))
 
     def layout(messages: Messages) -> str:
         told = [{"role": role, "content": text} for role, text in messages]
         try:
-            return environment.from_string(source).render(
-                messages=told, add_generation_prompt=True, **tokens
-            )
+            return compiled().render(messages=told, add_generation_prompt=True, **tokens)
         except Exception as error:  # whatever a template does wrong
             raise ValueError(f"the model's chat template refuses: {error}"[:300]) from None
 

@@ -16,19 +16,19 @@ from kvlab.core.block_pool import BlockPool
 from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.offload_tier import CPUTier
 from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
-from kvlab.core.request import FinishReason, Request, SamplingParams
+from kvlab.core.request import FinishReason, SamplingParams
 from kvlab.core.scheduler import Scheduler
-from kvlab.core.trace import Trace
 from kvlab.core.transfers import OffloadStats
 from kvlab.engine import LLMEngine
+from kvlab.llm_adapters import TakesAdapters
 from kvlab.llm_arguments import (
     checked_blocks,
     checked_dtype,
     checked_flag,
-    checked_layers,
     checked_length,
     scheduler_config,
 )
+from kvlab.llm_trace import RecordsTraces
 from kvlab.model_source import load
 from kvlab.outputs import RequestOutput, Sink, TextDeltas
 from kvlab.prompts import Prompt, as_list, one_each, token_ids
@@ -36,10 +36,10 @@ from kvlab.tensors.host_tier import HostTier
 from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
-from kvlab.tensors.runner import ModelRunner, rounded_weights
+from kvlab.tensors.runner import ModelRunner
 
 
-class LLM:
+class LLM(RecordsTraces, TakesAdapters):
     """A model with its engine.
 
     model: "tiny", "smollm2", a folder, a .gguf file, a hub id or a `Decoder`; "default": kvlab.use.
@@ -47,10 +47,15 @@ class LLM:
     num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
     cpu_blocks: size of a second tier in host memory, for evicted prefixes, requests put aside and,
     with preempt_by="offload", preempted ones (section 21.3). None: there is none.
-    dtype computes, cache_dtype is stored (None: the same). device None: CUDA if there is one.
+    dtype computes, cache_dtype is stored (None: the same): of torch, or "fp32", "fp16", "bf16",
+    "fp8", "int8", "q4_0" ("int4"). device None: CUDA if there is one.
     prefix_cache_policy: hash, comparison, retention and kept logits; None takes the safe ones.
+    attention_backend: "torch", "triton" or "reference" (slow, float64); None takes the kernels on
+    CUDA, torch elsewhere. enforce_eager: no CUDA graphs. `kvlab doctor` says what is taken and why.
     scheduling: policy, order, admission and the like by name, as SchedulerConfig takes them.
     Raises ValueError for arguments that do not fit, naming the value. One thread at a time.
+
+    Parts of it are in files of their own: adapters in llm_adapters.py, traces in llm_trace.py.
     """
 
     def __init__(
@@ -62,7 +67,7 @@ class LLM:
         num_blocks: int | None = None,
         cpu_blocks: int | None = None,
         dtype: torch.dtype = torch.float32,
-        cache_dtype: torch.dtype | None = None,
+        cache_dtype: torch.dtype | str | None = None,
         device: str | torch.device | None = None,
         max_model_len: int | None = None,
         max_num_seqs: int = 64,
@@ -70,6 +75,8 @@ class LLM:
         enable_chunked_prefill: bool = True,
         enable_prefix_caching: bool = True,
         prefix_cache_policy: PrefixCachePolicy | None = None,
+        attention_backend: str | None = None,
+        enforce_eager: bool = False,
         seed: int = 0,
         clock: Callable[[], float] = time.perf_counter,
         **scheduling: object,
@@ -78,7 +85,7 @@ class LLM:
         self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)
         config = self.model.config
         length = checked_length(max_model_len, config.max_model_len)
-        stored = checked_dtype(cache_dtype, self.model.dtype)
+        stored = checked_dtype(cache_dtype, config, self.model.dtype)
         num_blocks = checked_blocks(num_blocks, block_size, config, stored, length)
         checked_flag("enable_prefix_caching", enable_prefix_caching)
         self.cache = PagedCache(config, num_blocks, block_size, stored, self.device)
@@ -89,13 +96,22 @@ class LLM:
             enable_prefix_caching=enable_prefix_caching,
             configuration=identity,
             policy=prefix_cache_policy,
+            window=config.widest_window,
         )
         limits = (max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length)
         tier = None if cpu_blocks is None else CPUTier(cpu_blocks)
         scheduler = Scheduler(manager, scheduler_config(limits, scheduling), tier)
         host = None if tier is None else HostTier(self.cache, tier.pool.num_blocks)
-        self.runner = ModelRunner(self.model, self.cache, host, clock)
+        self.runner = ModelRunner(
+            self.model,
+            self.cache,
+            host,
+            clock,
+            attention_backend=attention_backend,
+            enforce_eager=checked_flag("enforce_eager", enforce_eager),
+        )
         self.engine = LLMEngine(scheduler, self.runner, clock, config.eos_token_ids, seed)
+        self.adapters: dict[str, str] = {}  # name -> identity
         self._sinks: dict[str, Sink] = {}
 
     def __repr__(self) -> str:
@@ -109,21 +125,24 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        adapter: str | Sequence[str | None] | None = None,
         cache_salt: str | None = None,
         priority: int = 0,
     ) -> list[RequestOutput]:
         """Run prompts to their end, together. Returns one output a prompt, in order.
 
         prompts: a text, a list of token ids, or a list of either; sampling_params: one for all
-        or one each; priority: of all of them, the lower first. Interrupted or refused, it leaves
-        no request behind.
+        or one each; adapter: names of loaded ones, likewise; priority: of all of them, the lower
+        first. Interrupted or refused, it leaves no request behind.
         """
         several = as_list(prompts)
         params = one_each(sampling_params, len(several))
+        adapters = self._identities(adapter, len(several))
         groups: list[list[Sink]] = []
         try:
-            for prompt, p in zip(several, params, strict=True):
-                groups.append(self._submit(prompt, p, None, cache_salt, priority))
+            for prompt, p, one in zip(several, params, adapters, strict=True):
+                extras = {"adapter": one, "cache_salt": cache_salt, "priority": priority}
+                groups.append(self._submit(prompt, p, **extras))
             while not all(sink.done for group in groups for sink in group):
                 self.step()
         finally:
@@ -136,11 +155,14 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         request_id: str | None = None,
+        adapter: str | None = None,
         cache_salt: str | None = None,
         priority: int = 0,
     ) -> TextDeltas:
         """Text as it becomes certain. Closed or dropped early, the request is aborted."""
-        sinks = self._submit(prompt, sampling_params, request_id, cache_salt, priority)
+        (identity,) = self._identities(adapter, 1)
+        extras = {"adapter": identity, "cache_salt": cache_salt, "priority": priority}
+        sinks = self._submit(prompt, sampling_params, request_id=request_id, **extras)
         return TextDeltas(sinks, self.step, self._leave)
 
     def abort(self, request_id: str) -> bool:
@@ -184,13 +206,9 @@ class LLM:
     # ---- requests on their way
 
     def _submit(
-        self,
-        prompt: Prompt,
-        params: SamplingParams | None,
-        request_id: str | None,
-        salt: str | None,
-        priority: int,
+        self, prompt: Prompt, params: SamplingParams | None, **extras: object
     ) -> list[Sink]:
+        """extras: what `LLMEngine.add_request` takes besides; adapter is an identity."""
         ids = self.encode(prompt)
         params = SamplingParams() if params is None else params
         if not isinstance(params, SamplingParams):
@@ -200,9 +218,7 @@ class LLM:
                 f"stop strings {params.stop!r} need a tokenizer; use stop_token_ids "
                 "with a model given as a Decoder"
             )
-        requests = self.engine.add_request(
-            ids, params, request_id=request_id, cache_salt=salt, priority=priority
-        )
+        requests = self.engine.add_request(ids, params, **extras)
         sinks = [Sink(r, self.tokenizer) for r in requests]
         self._sinks.update({s.request.request_id: s for s in sinks})
         return sinks
@@ -252,48 +268,3 @@ class LLM:
         """For the tiny model: which words of the prompt it never learned, and what to do."""
         mine = self.tokenizer is not None and self.tokenizer.folder == tiny.FOLDER
         return tiny.notice(prompt) if mine and isinstance(prompt, str) else None
-
-    # ---- traces
-
-    def start_trace(
-        self, *, real_clock: bool = False, attention_layers: Iterable[int] | None = None
-    ) -> None:
-        """Record every event from now on.
-
-        attention_layers: of these layers, each pass also keeps the weights of a request's last
-        query, in the event's data: {"attention": {"0": [num_query_heads][keys], ...}}.
-        Raises ValueError for a layer that the model does not have.
-        """
-        cache, config = self.cache, self.model.config
-        watched = checked_layers(attention_layers, config.num_layers)
-        meta = {
-            "model": self.name,
-            "num_layers": config.num_layers,
-            "num_kv_heads": config.num_kv_heads,
-            "num_query_heads": config.num_query_heads,
-            "head_dim": config.head_dim,
-            "bytes_per_value": cache.key_cache.itemsize,
-            "bytes_per_position": cache.bytes_per_position,
-        }
-        self.engine.start_trace(real_clock=real_clock, meta=meta, probe=self._probe)
-        self.runner.watch_layers = watched
-
-    def _probe(self, request: Request) -> dict[str, object]:
-        """What the tensors hold for a request: bytes, and attention weights if they are watched."""
-        table = self.engine.scheduler.manager.block_table(request.request_id)
-        found: dict[str, object] = {
-            "nbytes": self.cache.stored_nbytes(table, request.num_computed_tokens)
-        }
-        if self.runner.watch_layers:
-            layers = self.runner.watched[request.request_id]
-            found["attention"] = {str(n): rounded_weights(w) for n, w in layers.items()}
-        return found
-
-    def stop_trace(self) -> Trace:
-        """Stop recording. The trace's `vocab` names the tokens that occur in it."""
-        self.runner.watch_layers = frozenset()
-        trace = self.engine.stop_trace()
-        requests = trace.last_state()["requests"].values()
-        used = sorted({t for r in requests for t in r["token_ids"]})
-        vocab = {str(t): self.tokenizer.token_text(t) for t in used} if self.tokenizer else {}
-        return Trace({**trace.meta, "vocab": vocab}, trace.initial, trace.events)

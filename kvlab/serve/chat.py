@@ -12,7 +12,7 @@ INSTEAD = "send the whole text to /v1/completions"
 def chat_form(llm: LLM) -> Callable[[Messages], list[int]]:
     """How this model's chats become token ids; what it returns raises ApiError(400) if it cannot.
 
-    The tiny model has a layout of its own; other folders bring a template.
+    The layout is the template that the model's folder brings.
     """
     try:
         layout = chat_layout(llm.tokenizer)

@@ -12,6 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+ONE_FILE = "model.safetensors"
 SLICE_NBYTES = 4 << 20  # how much of a file is in memory beside the model while it is read
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
@@ -23,25 +24,30 @@ class CheckpointError(ValueError):
 def weight_files(folder: Path) -> list[Path]:
     """The files that the folder's index names, or its one file. All of them are there.
 
+    Where the one file stands beside an index that does not name it, it counts, as it does for
+    transformers.
+
     Raises CheckpointError for a damaged index, a file that is missing, lies outside the folder,
     or is a pickle file.
     """
     index = folder / "model.safetensors.index.json"
-    names = _named_by(index) if index.is_file() else ["model.safetensors"]
+    names = _named_by(index) if index.is_file() else [ONE_FILE]
     for name in names:
         path = folder / name
         if not path.is_file():
             found = sorted(p.name for p in folder.glob("*") if p.suffix in PICKLES)
-            more = f"; {found[0]} is {_NO_PICKLE}" if found else ""
+            more = f"; {found[0]} is {NO_PICKLE}" if found else ""
             raise CheckpointError(f"{path} is missing{more}")
-        if index.is_file() and not _is_inside(path, folder):
+        if index.is_file() and not is_inside(path, folder):
             raise CheckpointError(
                 f"{index} names {name!r}, a link to {path.resolve()}, which lies outside the folder"
             )
+    if (folder / ONE_FILE).is_file():
+        names = names if ONE_FILE in names else [ONE_FILE]
     return [folder / name for name in names]
 
 
-_NO_PICKLE = "a pickle file, which is not read here: convert it to safetensors"
+NO_PICKLE = "a pickle file, which is not read here: convert it to safetensors"
 
 
 def _named_by(index: Path) -> list[str]:
@@ -57,11 +63,11 @@ def _named_by(index: Path) -> list[str]:
                 f"{index} names {name!r}, which is not a file name inside the folder"
             )
         if Path(name).suffix in PICKLES:
-            raise CheckpointError(f"{index} names {name!r}, {_NO_PICKLE}")
+            raise CheckpointError(f"{index} names {name!r}, {NO_PICKLE}")
     return sorted(names)
 
 
-def _is_inside(path: Path, folder: Path) -> bool:
+def is_inside(path: Path, folder: Path) -> bool:
     """Whether a file, links followed, lies in the folder or in the blobs of its hub cache.
 
     The hub's cache keeps files as models--OWNER--NAME/blobs/HASH, and a folder

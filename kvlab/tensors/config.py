@@ -8,7 +8,12 @@ not implemented here is refused by name, never ignored.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kvlab.tensors.config_values import eos_ids, flag, integer, number
 from kvlab.tensors.config_windows import FULL, layer_windows, settled_windows
+
+
+class NotOurs(ValueError):
+    """A family, or a variant of one, that the decoder does not have; transformers may."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,11 @@ class ModelConfig:
             return None
         return self.sliding_window
 
+    @property
+    def widest_window(self) -> int | None:
+        """How far the layer that reaches furthest reads; None: one reads all of its past."""
+        return None if FULL in self.layer_types else self.sliding_window
+
     def bytes_per_position(self, bytes_per_value: int) -> int:
         """K and V of one position of one request over all layers (eq 21.3 with B = 1)."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * bytes_per_value
@@ -142,11 +152,11 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
     def need(key: str) -> int:
         if key not in hf:
             raise ValueError(f"{source}: {key} is missing; it has no default")
-        return _integer(hf, key, source)
+        return integer(hf, key, source)
 
     heads, hidden = need("num_attention_heads"), need("hidden_size")
     default = heads if "num_key_value_heads" in nulls else family.num_kv_heads or heads
-    attention_bias = family.has_attention_bias_key and bool(hf.get("attention_bias", False))
+    attention_bias = family.has_attention_bias_key and flag(hf, "attention_bias", source)
     num_layers = need("num_hidden_layers")
     window, layer_types = layer_windows(hf, nulls, family.windows, num_layers, source)
     config = ModelConfig(
@@ -155,16 +165,16 @@ def config_from_hf(hf: Mapping[str, object], source: str = "config.json") -> Mod
         intermediate_size=need("intermediate_size"),
         num_layers=num_layers,
         num_query_heads=heads,
-        num_kv_heads=_integer(hf, "num_key_value_heads", source, default),
+        num_kv_heads=integer(hf, "num_key_value_heads", source, default),
         head_dim=_head_dim(hf, heads, hidden, family, source),
-        max_model_len=_integer(hf, "max_position_embeddings", source, family.max_model_len),
-        rms_norm_eps=_number(hf, "rms_norm_eps", source, 1e-6),
-        tie_word_embeddings=bool(hf.get("tie_word_embeddings", False)),
+        max_model_len=integer(hf, "max_position_embeddings", source, family.max_model_len),
+        rms_norm_eps=number(hf, "rms_norm_eps", source, 1e-6),
+        tie_word_embeddings=flag(hf, "tie_word_embeddings", source),
         qkv_bias=family.qkv_bias or attention_bias,
         o_bias=attention_bias,
-        mlp_bias=name == "LlamaForCausalLM" and bool(hf.get("mlp_bias", False)),
+        mlp_bias=name == "LlamaForCausalLM" and flag(hf, "mlp_bias", source),
         qk_norm=family.qk_norm,
-        eos_token_ids=_token_ids(hf.get("eos_token_id", ())),
+        eos_token_ids=eos_ids(hf.get("eos_token_id", ())),
         architecture=name,
         sliding_window=window,
         layer_types=layer_types,
@@ -182,7 +192,7 @@ def _head_dim(hf: Mapping, heads: int, hidden: int, family: _Family, source: str
             f"{source}: head_dim is missing and hidden_size {hidden} is no multiple of "
             f"num_attention_heads {heads}"
         )
-    return _integer(hf, "head_dim", source, family.head_dim or hidden // heads)
+    return integer(hf, "head_dim", source, family.head_dim or hidden // heads)
 
 
 def _family(hf: Mapping, source: str) -> tuple[str, _Family]:
@@ -191,15 +201,20 @@ def _family(hf: Mapping, source: str) -> tuple[str, _Family]:
     ]
     name = named[0] if isinstance(named, list) and named else named
     if name not in FAMILIES:
-        raise ValueError(
+        raise NotOurs(
             f"{source}: architecture {name!r} is not supported; supported are {', '.join(FAMILIES)}"
+        )
+    if _BY_MODEL_TYPE.get(str(hf.get("model_type")), name) != name:
+        raise ValueError(
+            f"{source}: architectures names {name} and model_type is {hf['model_type']!r}; make "
+            "them agree"
         )
     return name, FAMILIES[name]
 
 
 def _refuse_unsupported(hf: Mapping, source: str) -> None:
     def refuse(key: str, found: object, wanted: str) -> None:
-        raise ValueError(
+        raise NotOurs(
             f"{source}: {key} is {found!r}, which is not supported here; supported: {wanted}"
         )
 
@@ -231,14 +246,14 @@ def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScal
     values = {key: value for key, value in given.items() if value is not None}
     kind = values.get("rope_type", values.get("type", "default"))
     if kind not in ("default", "linear", "llama3"):
-        raise ValueError(
+        raise NotOurs(
             f"{source}: rope_type {kind!r} is not supported; supported are 'default', "
             "'linear', 'llama3'"
         )
     partial = values.get("partial_rotary_factor", hf.get("partial_rotary_factor", 1.0))
     if partial != 1.0:
-        raise ValueError(f"{source}: partial_rotary_factor is {partial!r}; supported: 1.0")
-    theta = _number({**hf, **values}, "rope_theta", source, 10000.0)
+        raise NotOurs(f"{source}: partial_rotary_factor is {partial!r}; supported: 1.0")
+    theta = number({**hf, **values}, "rope_theta", source, 10000.0)
     if kind != "default" and "factor" not in values:
         raise ValueError(f"{source}: rope_type {kind!r} needs the key factor")
     if kind == "llama3" and not {"low_freq_factor", "high_freq_factor"} <= values.keys():
@@ -247,9 +262,9 @@ def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScal
         )
     return theta, RopeScaling(
         kind,
-        _number(values, "factor", source, 1.0),
-        _number(values, "low_freq_factor", source, 1.0),
-        _number(values, "high_freq_factor", source, 4.0),
+        number(values, "factor", source, 1.0),
+        number(values, "low_freq_factor", source, 1.0),
+        number(values, "high_freq_factor", source, 4.0),
         _original_length(hf, values, max_model_len, source),
     )
 
@@ -257,30 +272,7 @@ def _rope(hf: Mapping, max_model_len: int, source: str) -> tuple[float, RopeScal
 def _original_length(hf: Mapping, rope: Mapping, default: int, source: str) -> int:
     """Where the model was first trained; the key may stand beside the others or at the top."""
     key = "original_max_position_embeddings"
-    found = {_integer(place, key, source) for place in (hf, rope) if key in place}
+    found = {integer(place, key, source) for place in (hf, rope) if key in place}
     if len(found) > 1:
         raise ValueError(f"{source}: {key} is given twice, as {sorted(found)}; keep one")
     return found.pop() if found else default
-
-
-def _integer(hf: Mapping, key: str, source: str, default: int | None = None) -> int:
-    value = hf.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{source}: {key} is {value!r}; it must be an integer")
-    return value
-
-
-def _number(hf: Mapping, key: str, source: str, default: float) -> float:
-    value = hf.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(f"{source}: {key} is {value!r}; it must be a number")
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{source}: {key} is {value!r}; it must be above 0 and finite")
-    return float(value)
-
-
-def _token_ids(value: object) -> tuple[int, ...]:
-    ids = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if bad := [i for i in ids if not isinstance(i, int) or isinstance(i, bool)]:
-        raise ValueError(f"eos_token_id holds {bad[0]!r}; it must be a token id or a list of them")
-    return ids

@@ -54,6 +54,14 @@ def load_gguf(
     return _filled(config, tensors, path, dtype, device).ready(), tokenizer
 
 
+def load_gguf_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a GGUF file alone, with its chat template; no weights are read.
+
+    Raises as `load_gguf`.
+    """
+    return tokenizer_from(_opened(Path(path))[0], Path(path))
+
+
 def _opened(path: Path) -> tuple[dict[str, object], dict[str, "ReaderTensor"]]:
     """The file's keys as Python's own values, and its tensors by name, read when they are used.
 

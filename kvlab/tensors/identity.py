@@ -28,9 +28,12 @@ def configuration_of(model: Decoder, cache: PagedCache) -> dict[str, object]:
     config["eos_token_ids"] = None  # ends a request, does not change its K/V
     if model.config.sliding_window is None:  # no layer has one: the identity names none
         del config["sliding_window"], config["layer_types"]
+    stored: dict[str, object] = {"layout": "paged", "dtype": str(cache.dtype)}
+    if isinstance(cache.key_scale, tuple):  # fp8: a code means another number at another scale
+        stored["scales"] = [list(cache.key_scale), list(cache.value_scale)]
     return {
         "weights": weights_digest(model),
         "model": config,
         "compute_dtype": str(model.dtype),
-        "cache": {"layout": "paged", "dtype": str(cache.dtype)},
+        "cache": stored,
     }

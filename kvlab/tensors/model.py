@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kvlab.tensors.config import ModelConfig
+from kvlab.tensors.linear import linear
 from kvlab.tensors.rope import cos_sin, inverse_frequencies, rotate
 
 
@@ -28,15 +29,33 @@ class Attention(Protocol):
         ...
 
 
+class Adapted(Protocol):
+    """What adapters add to the matrices of a pass (tensors/lora.py has the one that does)."""
+
+    def __call__(self, place: str, x: Tensor, y: Tensor) -> Tensor:
+        """place: the matrix, as "layers.0.self_attn.qkv_proj"; x [N, in] its input, y [N, out] its
+        output without adapters, which may be changed in place. Returns y with them."""
+        ...
+
+
 class Linear(nn.Linear):
-    """Weights are given later, by a checkpoint or `Decoder.random`: nothing is drawn here."""
+    """Weights are given later, by a checkpoint or `Decoder.random`: nothing is drawn here.
+
+    place: the matrix's name in the model.
+    """
+
+    place = ""
 
     def reset_parameters(self) -> None:
         pass
 
+    def forward(self, x: Tensor, adapted: Adapted | None = None) -> Tensor:
+        y = linear(x, self.weight, self.bias)
+        return y if adapted is None else adapted(self.place, x, y)
+
 
 class Embedding(nn.Embedding):
-    """As `Linear`."""
+    """As `Linear`, its weights are given later."""
 
     def reset_parameters(self) -> None:
         pass
@@ -79,9 +98,16 @@ class SelfAttention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps) if config.qk_norm else None
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        attention: Attention,
+        adapted: Adapted | None = None,
+    ) -> Tensor:
         n, hq, hkv = x.shape[0], self.num_query_heads, self.num_kv_heads
-        heads = self.qkv_proj(x).view(n, hq + 2 * hkv, self.head_dim)  # [N, Hq + 2 Hkv, d]
+        heads = self.qkv_proj(x, adapted).view(n, hq + 2 * hkv, self.head_dim)  # [N, Hq + 2 Hkv, d]
         query_key, value = heads[:, : hq + hkv], heads[:, hq + hkv :]
         if self.q_norm is not None:
             query_key = torch.cat(
@@ -89,7 +115,7 @@ class SelfAttention(nn.Module):
             )
         query_key = rotate(query_key, cos, sin)
         mixed = attention(self.layer, query_key[:, :hq], query_key[:, hq:], value, **self.reach)
-        return self.o_proj(mixed.reshape(n, hq * self.head_dim))
+        return self.o_proj(mixed.reshape(n, hq * self.head_dim), adapted)
 
 
 class MLP(nn.Module):
@@ -102,9 +128,9 @@ class MLP(nn.Module):
         )
         self.down_proj = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        return self.down_proj(F.silu(gate).mul_(up))
+    def forward(self, x: Tensor, adapted: Adapted | None) -> Tensor:
+        gate, up = self.gate_up_proj(x, adapted).chunk(2, dim=-1)
+        return self.down_proj(F.silu(gate).mul_(up), adapted)
 
 
 class DecoderLayer(nn.Module):
@@ -115,9 +141,12 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attention)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, attention: Attention, adapted: Adapted | None
+    ) -> Tensor:
+        normed = self.input_layernorm(x)
+        x = x + self.self_attn(normed, cos, sin, attention, adapted=adapted)
+        return x + self.mlp(self.post_attention_layernorm(x), adapted)
 
 
 class Decoder(nn.Module):
@@ -136,6 +165,9 @@ class Decoder(nn.Module):
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
+        for name, module in self.named_modules():
+            if isinstance(module, Linear):
+                module.place = name
         inv_freq = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
         self.register_buffer("inv_freq", inv_freq, persistent=False)
 
@@ -185,8 +217,17 @@ class Decoder(nn.Module):
         """Tied weights are counted once."""
         return sum(p.numel() for p in self.parameters())
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
-        """input_ids, positions: [N] integers. Returns hidden states after the last norm, [N, D]."""
+    def forward(
+        self,
+        input_ids: Tensor,
+        positions: Tensor,
+        attention: Attention,
+        adapted: Adapted | None = None,
+    ) -> Tensor:
+        """input_ids, positions: [N] integers. Returns hidden states after the last norm, [N, D].
+
+        adapted: where some of the tokens belong to requests with an adapter.
+        """
         if not self.has_weights:
             raise ValueError(
                 "this Decoder has no weights; use Decoder.random(config) or load_model"
@@ -195,7 +236,7 @@ class Decoder(nn.Module):
         x = self.embed_tokens(input_ids)  # [N, D]
         cos, sin = cos_sin(positions, self.inv_freq, x.dtype)  # [N, 1, d]
         for layer in self.layers:
-            x = layer(x, cos, sin, attention)
+            x = layer(x, cos, sin, attention, adapted)
         return self.norm(x)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:

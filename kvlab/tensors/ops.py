@@ -1,12 +1,14 @@
 """Attention over the paged cache, fast: which way is taken depends on the work.
 
 The formula is that of tensors/attention.py. Two facts decide the speed on a CPU: copying K/V out
-of the pool costs as much as reading them, so buffers are allocated once; and the query heads of
-a group are packed into the query length, so K/V are read once a group instead of once a head.
+of the pool costs as much as reading them, so buffers are allocated once, and a long past is copied
+in chunks (tensors/decode_chunks.py); and the query heads of a group are packed into the query
+length, so K/V are read once a group instead of once a head.
 A layer with a window gathers the positions that its queries can reach and no others.
 Kernels for GPUs have their place in `PagedAttention.__call__`, beside the two torch ways.
 """
 
+import functools
 import math
 
 import torch
@@ -14,8 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kvlab.tensors.attention import causal_mask
+from kvlab.tensors.decode_chunks import attend_in_chunks, in_chunks
 from kvlab.tensors.input_batch import InputBatch
 from kvlab.tensors.kv_cache import PagedCache
+from kvlab.tensors.stored import StoredRows
 
 GATHER_TOGETHER = 1 << 19  # values: below, one gather for the whole batch is faster than one each
 SCORES_TOGETHER = 1 << 20  # scores: the same bound for the mask of such a batch
@@ -27,9 +31,10 @@ class PagedAttention:
 
     Call `begin(batch)` before each step. Buffers live as long as this object.
 
-    A window saves reading, not memory: all K/V stay until their request ends, even where every
-    layer has a window (the memory calculator calls it the policy `reserve_full`). A block is one
-    block in all layers, so its last reader may be a layer that attends to everything.
+    A window saves reading in its layer. It saves memory where every layer has one: the manager
+    then frees the blocks that fell out of the widest (core/windows.py), and nothing here reads
+    them. A block is one block in all layers, so a single layer that attends to everything keeps
+    them all. The memory calculator calls the two policies `freed` and `reserve_full`.
     """
 
     def __init__(self, cache: PagedCache, dtype: torch.dtype) -> None:
@@ -98,20 +103,23 @@ class PagedAttention:
 
     def _one_by_one(self, layer: int, query: Tensor, window: int | None) -> Tensor:
         """Request by request, whole blocks copied into the buffer, cut at the real length (and
-        where the first query's window begins)."""
+        where the first query's window begins). A long past comes in chunks."""
         batch, out, row = self.batch, torch.empty_like(query), 0
-        size, heads = batch.block_size, self.cache.config.num_kv_heads
+        size, heads, width = batch.block_size, self.cache.config.num_kv_heads, query.shape[-1]
+        copy = functools.partial(self._copy_blocks, layer)
         for i, (n, length) in enumerate(zip(batch.query_lens, batch.seq_lens, strict=True)):
             first = 0 if window is None else max(0, length - n - window + 1)
             blocks = batch.block_table[i, first // size : -(-length // size)]
-            skip = first // size * size
-            keys, values = (
-                self._gather(name, rows.view(-1, size * rows.shape[1]), blocks)
-                .view(-1, heads, query.shape[-1])[first - skip : length - skip]
-                .transpose(0, 1)
-                for name, rows in zip(("key", "value"), self.cache.slots[layer], strict=True)
-            )  # [Hkv, length - first, d]
+            seen = range(first % size, first % size + length - first)
             mine = query[row : row + n]
+            if n == 1 and in_chunks(mine, blocks, size * heads * width):
+                out[row] = attend_in_chunks(mine[0], heads, blocks, size, seen, copy)
+                row += 1
+                continue
+            keys, values = (
+                copy(name, blocks)[seen.start : seen.stop].transpose(0, 1)
+                for name in ("key", "value")
+            )  # [Hkv, length - first, d]
             if n == 1:
                 out[row] = _decode_one(mine, keys, values)[0]
             else:
@@ -119,9 +127,17 @@ class PagedAttention:
             row += n
         return out
 
-    def _gather(self, name: str, source: Tensor, index: Tensor) -> Tensor:
+    def _copy_blocks(self, layer: int, name: str, blocks: Tensor) -> Tensor:
+        """Keys or values of whole blocks, one after another: [blocks * block_size, Hkv, d]."""
+        rows, config = self.cache.slots[layer][name == "value"], self.cache.config
+        rows = rows.view(-1, self.batch.block_size * rows.shape[1])
+        return self._gather(name, rows, blocks).view(-1, config.num_kv_heads, config.head_dim)
+
+    def _gather(self, name: str, source: Tensor | StoredRows, index: Tensor) -> Tensor:
         """source[index] in the computing dtype, written into a buffer that is kept."""
         shape = (index.shape[0], source.shape[1])
+        if isinstance(source, StoredRows):  # codes with scales
+            return self._buffer(name, shape, self.dtype).copy_(source.index_select(0, index))
         buffer = self._buffer(name, shape, source.dtype)
         torch.index_select(source, 0, index, out=buffer)
         if source.dtype == self.dtype:
@@ -144,8 +160,8 @@ def _padded_slots(
     With a window, T counts from the first position that the first query reads.
 
     Query i is at position length - n + i and reads up to there. A padded place points at the
-    request's own first slot, which is written: whatever lies in unwritten slots (it may be NaN)
-    is never read.
+    request's own last slot, which is written and held: whatever lies in unwritten slots, or in
+    blocks that fell out of the window (it may be NaN), is never read.
     """
     longest, device = max(batch.seq_lens), batch.block_table.device
     offsets = torch.arange(batch.block_size, device=device)
@@ -154,13 +170,14 @@ def _padded_slots(
     if n == 1 and min(batch.seq_lens) == longest and window is None:
         return slots.reshape(-1), None
     last = torch.tensor(batch.seq_lens, device=device)[:, None] - 1  # [R, 1]
+    own = slots.gather(1, last)
     places = torch.arange(longest, device=device)[None]
     if window is not None:  # T shrinks to what the n queries of a request can reach
         places = (last - n - window + 2).clamp(min=0) + places[:, : window + n - 1]  # [R, T]
         slots = slots.gather(1, places.clamp(max=longest - 1))
         if n == 1 and min(batch.seq_lens) >= window:
             return slots.reshape(-1), None
-    slots = torch.where(places > last, slots[:, :1], slots)
+    slots = torch.where(places > last, own, slots)
     reach = last - n + 1 + torch.arange(n, device=device)  # [R, n]
     hidden = places[:, None] > reach[:, :, None]  # [R, n, T]
     if window is not None:

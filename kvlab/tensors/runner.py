@@ -15,12 +15,14 @@ from kvlab.core.scheduler_output import (
 )
 from kvlab.core.transfers import TransferReport
 from kvlab.tensors.attention import attention_weights, causal_mask
+from kvlab.tensors.backends import attention_over, choose_backend
 from kvlab.tensors.block_copy import copy_blocks
+from kvlab.tensors.cuda_graph import DecodeGraphs, why_no_graphs
 from kvlab.tensors.host_tier import HostTier
-from kvlab.tensors.input_batch import InputBatch, build_input_batch
+from kvlab.tensors.input_batch import InputBatch, build_input_batch, readable
 from kvlab.tensors.kv_cache import PagedCache
+from kvlab.tensors.lora import Adapter, adapted_rows
 from kvlab.tensors.model import Decoder
-from kvlab.tensors.ops import PagedAttention
 from kvlab.tensors.sampling import sample
 
 
@@ -31,8 +33,11 @@ class ModelRunner:
     on_logits: called with {request_id: logits [V]} for the rows that select an output.
     watch_layers: of these layers, keep the attention weights of each request's last query in
     `watched` ({request_id: {layer: [num_query_heads, length]}}), for views. None costs nothing.
+    adapters: by identity, those that requests may use. Without any, none costs anything.
     kept_logits: slot -> logits [V] of a block's last position; the scheduler says which and when.
     logits_at: when this step's logits were there, on `clock`; None where it selects no output.
+    backend: how attention is computed, and why so (tensors/backends.py). why_eager: why decode
+    steps do not run as CUDA graphs (tensors/cuda_graph.py); None: they do.
     """
 
     def __init__(
@@ -41,19 +46,36 @@ class ModelRunner:
         cache: PagedCache,
         host_tier: HostTier | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        *,
+        attention_backend: str | None = None,
+        enforce_eager: bool = False,
     ) -> None:
+        """Raises ValueError for an attention_backend that is none, or cannot serve here."""
         self.model, self.cache, self.host_tier = model, cache, host_tier
-        own = getattr(model, "attention_over", None)  # layers that do not all attend as ours do
-        self.attention = PagedAttention(cache, model.dtype) if own is None else own(cache)
+        self.backend = choose_backend(attention_backend, model, cache)
+        self.attention = attention_over(self.backend, model, cache)
+        self.why_eager = why_no_graphs(self.backend.name, model.device, enforce_eager)
+        graphs = None if self.why_eager else DecodeGraphs(model, self.attention)
+        self.decode_graphs: DecodeGraphs | None = graphs
         self.on_logits: Callable[[Mapping[str, Tensor]], None] | None = None
         self.watch_layers: frozenset[int] = frozenset()
         self.watched: dict[str, dict[int, Tensor]] = {}
+        self.adapters: dict[str, Adapter] = {}
         self.kept_logits: dict[int, Tensor] = {}
         self.clock, self.logits_at = clock, None
 
     @property
     def kept_logits_nbytes(self) -> int:
         return sum(t.nbytes for t in self.kept_logits.values())
+
+    def check_adapter(self, identity: str) -> None:
+        """Raise ValueError for one that is not loaded; the engine asks before it takes requests."""
+        if identity not in self.adapters:
+            known = ", ".join(repr(one[:8] + "…") for one in self.adapters) or "none"
+            raise ValueError(
+                f"adapter {identity!r} is not loaded; load it with LLM.load_adapter(), which "
+                f"returns the identity to give here (loaded: {known})"
+            )
 
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
@@ -87,9 +109,7 @@ class ModelRunner:
         Besides each row's last position, those of `to_keep` get logits too.
         """
         batch = build_input_batch(rows, self.cache.block_size, self.model.device)
-        self.attention.begin(batch)
-        attention = self._watching(rows, batch) if self.watch_layers else self.attention
-        hidden = self.model(batch.input_ids, batch.positions, attention)
+        hidden = self._hidden(rows, batch)
         ends = dict(zip((row.request_id for row in rows), batch.last_rows, strict=True))
         start = {row.request_id: ends[row.request_id] + 1 - row.end for row in rows}
         wanted = [ends[row.request_id] for row in rows for _ in row.samplers]
@@ -102,6 +122,23 @@ class ModelRunner:
         for kept, row in zip(to_keep, logits[count:], strict=True):
             self.kept_logits[kept.slot] = row.clone()
         return logits[:count]
+
+    def _hidden(self, rows: tuple[ScheduledRequest, ...], batch: InputBatch) -> Tensor:
+        """Hidden states [N, D] of a step: by a graph where there is one for it, else by the model.
+
+        A graph knows the attention that it recorded, no adapters, and nobody who watches.
+        """
+        adapted = adapted_rows(rows, self.adapters, self.model.device)
+        graphs = self.decode_graphs
+        plain = adapted is None and not self.watch_layers
+        if graphs is not None and plain and graphs.attention is self.attention:
+            hidden = graphs(batch)
+            if hidden is not None:
+                return hidden
+        self.attention.begin(batch)
+        attention = self._watching(rows, batch) if self.watch_layers else self.attention
+        more = () if adapted is None else (adapted,)
+        return self.model(batch.input_ids, batch.positions, attention, *more)
 
     def _select(self, requests: list[Request], logits: Tensor | None) -> dict[str, SampledToken]:
         """One draw a request from its row of logits [requests, V]."""
@@ -127,7 +164,7 @@ class ModelRunner:
             mixed = self.attention(layer, query, key, value, window)
             if layer in self.watch_layers:
                 for row, last in zip(rows, batch.last_rows, strict=True):
-                    keys, _ = self.cache.read(list(row.block_ids), row.end)
+                    keys, _ = self.cache.read(list(readable(row.block_ids)), row.end)
                     last_query = query[last : last + 1].transpose(0, 1)  # [Hq, 1, d]
                     weights = self._last_weights(
                         layer, last_query, keys[layer].to(query.dtype), window

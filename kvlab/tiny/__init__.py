@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FOLDER = Path(__file__).parent
+SHORT_ANSWERS = FOLDER / "short_answers"  # a LoRA adapter that answers in one word
 PUNCTUATION = ".,?"
 BYTES = range(5, 261)  # token ids of single bytes; all but the punctuation are untrained
 

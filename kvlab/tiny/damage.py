@@ -115,8 +115,8 @@ def point_at(pool: BlockPool, table: Table, logical: int, block: KVCacheBlock) -
 def zero(llm: LLM, table: Table, blocks: Collection[int]) -> None:
     """Overwrite the keys and values of some logical blocks with zeros."""
     ids = [table[block].block_id for block in blocks]
-    for cache in (llm.cache.key_cache, llm.cache.value_cache):
-        cache[:, ids] = 0
+    for stored in (tensor for pair in llm.cache.tensors for tensor in pair):
+        stored[:, ids] = 0
 
 
 def turn_slots(llm: LLM, table: Table, length: int, *, keys: bool, values: bool) -> None:
@@ -127,7 +127,7 @@ def turn_slots(llm: LLM, table: Table, length: int, *, keys: bool, values: bool)
     for pair in llm.cache.slots:
         for rows, wanted in zip(pair, (keys, values), strict=True):
             if wanted:
-                rows[at] = rows[at.roll(1)]
+                rows.index_copy_(0, at, rows.index_select(0, at.roll(1)))
 
 
 # ---- over a contiguous cache
@@ -144,7 +144,8 @@ def over_contiguous(
     padding: tokens that fill up the batch after the context, and that the mask fails to exclude.
     """
     ids, length = llm.encode(case.prompt), context_length(llm, case)
-    cache = ContiguousCache(llm.model.config, 1, llm.cache.dtype, llm.device)
+    stored = llm.cache.format.dtype if llm.cache.format.is_plain else llm.model.dtype
+    cache = ContiguousCache(llm.model.config, 1, stored, llm.device)
     _process(llm, cache, ids[:length], 0)
     if padding:
         _process(llm, cache, [PADDING] * padding, length)

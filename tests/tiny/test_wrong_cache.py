@@ -13,7 +13,14 @@ from kvlab.tensors.kv_cache import ContiguousAttention
 from kvlab.tiny import places
 from kvlab.tiny import wrong_answers as results
 from kvlab.tiny.corpus import Case, cases, other_request
-from kvlab.tiny.damage import Said, over_contiguous, over_paged
+from kvlab.tiny.damage import (
+    Said,
+    computed_context,
+    over_contiguous,
+    over_paged,
+    turn_slots,
+    zero,
+)
 from kvlab.tiny.evaluate import answer
 from kvlab.tiny.wrong_answers import DamageCount, DamageTable
 from kvlab.tiny.wrong_cache import (
@@ -425,3 +432,20 @@ def test_a_row_is_found_by_its_damage() -> None:
     assert ROWS["fact hidden"].num_from_notes == 24
     with pytest.raises(KeyError, match="'fact zeroed' was not counted; there are nothing, fact"):
         _ = ROWS["fact zeroed"]
+
+
+@pytest.mark.parametrize("stored", ["int8", "q4_0"])
+def test_codes_are_spoilt_as_numbers_are(stored: str) -> None:
+    """Zeroed positions read as zeros, whatever a code of 0 stands for; turned ones are moved."""
+    llm = LLM("tiny", block_size=4, cache_dtype=stored, device="cpu")
+    with computed_context(llm, EXAMPLE) as request:
+        table = llm.engine.scheduler.manager.blocks_of(request.request_id)
+        ids = [block.block_id for block in table[:2]]
+        before, _ = llm.cache.read(ids, 8)
+        turn_slots(llm, table, 8, keys=True, values=False)
+        turned, _ = llm.cache.read(ids, 8)
+        zero(llm, table, [0])
+        keys, values = llm.cache.read(ids, 8)
+    assert torch.allclose(turned, before.roll(1, dims=2), atol=0.02 * float(before.abs().max()))
+    assert float(keys[:, :, :4].abs().max()) == float(values[:, :, :4].abs().max()) == 0
+    assert torch.equal(keys[:, :, 4:], turned[:, :, 4:])
