@@ -8,9 +8,11 @@ before the first import of triton, and `current` reads back what Triton was real
 import os
 import sys
 from dataclasses import dataclass
+from types import ModuleType
 
 VARIABLE = "TRITON_INTERPRET"
 _asked_by_kvlab = False  # True once `choose` has set the variable itself
+_bounds_are_mended = False  # True once the interpreter's loops take numpy's newer arrays
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,30 @@ def current() -> TritonMode:
         reason = f"triton was imported to be {built}, but {VARIABLE} is now {now}"
         return TritonMode("mixed", reason, usable=False)
     if interpreted:
+        _mend_loop_bounds(triton)
         return TritonMode("interpreted", _why_interpreted(), usable=True)
     return TritonMode("compiled", *_why_compiled(early))
+
+
+def _mend_loop_bounds(triton: ModuleType) -> None:
+    """Let Triton 3.6's interpreter run `for x in range(tensor)` beside numpy 2.4 and later.
+
+    It makes a bound an integer by int(array of one number), which numpy gives no more. 3.7 asks in
+    another way. Nothing else is changed.
+    """
+    global _bounds_are_mended
+    if _bounds_are_mended or not triton.__version__.startswith("3.6."):
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_and_mend(tensor, scope):
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda number: int(number.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_and_mend
+    _bounds_are_mended = True
 
 
 def _why_interpreted() -> str:

@@ -1,6 +1,7 @@
 """The benchmark behind `make bench` and `kvlab bench`.
 
-Tables: tokens a second beside transformers, the bookkeeping's operations a second, the simulator's
+Tables: tokens a second beside transformers, also at 135 million parameters; decode through block
+tables beside contiguous keys and values; the bookkeeping's operations a second, the simulator's
 error, the scheduler's share of a step, steps beside this machine's ceilings, what a server adds to
 the first token, redraws of the memory calculator, import time, peak memory, Run All of each
 notebook. What each figure means stands in benchmarks/README.md.
@@ -17,8 +18,10 @@ from kvlab.measure import (
     editor_speed,
     footprint,
     hardware,
+    large_model,
     machine,
     manager_speed,
+    paged_decode,
     report,
     run_all,
     scheduler_cost,
@@ -59,6 +62,10 @@ def main(out: Path | None = None, quick: bool = False) -> int:
         rows = [row for s in timed for row in throughput.measure(s, settings.load, quick)]
     result["generation"] = rows
     _show(report.generation(rows, asdict(settings.load)))
+    result["large_model"] = _large_model(quick)
+    _show(large_model.table(result["large_model"]))
+    result["paged_decode"], shape = _paged_decode(settings, quick)
+    _show(paged_decode.table(result["paged_decode"], shape))
     result["manager"] = manager_speed.measure(settings.manager_rounds, quick)
     _show(report.manager(result["manager"]))
     result["simulator"] = simulator_error.measure(quick)
@@ -82,7 +89,21 @@ def main(out: Path | None = None, quick: bool = False) -> int:
     _show(report.notebooks(result["notebooks"]))
     if out is not None:
         print(f"\nWritten: {_write(out, result)}")
-    return int(any(a["mismatches"] for row in rows for a in row["agreement"].values()))
+    compared = rows if quick else [*rows, *result["large_model"]]
+    return int(any(a["mismatches"] for row in compared for a in row["agreement"].values()))
+
+
+def _large_model(quick: bool) -> list[dict[str, object]] | str:
+    if quick:
+        return throughput.QUICK
+    with throughput.one_thread(), tempfile.TemporaryDirectory() as scratch:
+        return large_model.measure(Path(scratch))
+
+
+def _paged_decode(settings: Settings, quick: bool) -> tuple[list[dict], paged_decode.Shape]:
+    shape = paged_decode.QUICK if quick else paged_decode.FULL
+    with throughput.one_thread():
+        return paged_decode.measure(shape, settings.manager_rounds), shape
 
 
 def _identity(settings: Settings, quick: bool) -> dict[str, object]:

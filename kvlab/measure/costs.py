@@ -6,7 +6,11 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+from kvlab import triton_mode
+
+triton_mode.choose()  # torch's counter imports triton
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E402
 
 
 def _cpu_attention_flops(

@@ -68,8 +68,8 @@ def label(device: torch.device) -> str:
     return f"{device.type}:{device.index}" if device.index else device.type
 
 
-def name_of(dtype: torch.dtype) -> str:
-    """torch.float32 -> "float32"."""
+def name_of(dtype: torch.dtype | str) -> str:
+    """torch.float32 -> "float32"; a format's name stays what it is."""
     return str(dtype).removeprefix("torch.")
 
 

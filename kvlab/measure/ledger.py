@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kvlab.core.windows import is_held
 from kvlab.llm import LLM
 
 
@@ -30,12 +31,13 @@ class Ledger:
 def byte_ledger(llm: LLM) -> Ledger:
     """Measure an engine as it stands. Sizes come from `nbytes` of the tensors themselves."""
     cache, manager = llm.cache, llm.engine.scheduler.manager
-    one_block = cache.key_cache[:, 0].nbytes + cache.value_cache[:, 0].nbytes
+    one_block = sum(tensor[:, 0].nbytes for pair in cache.tensors for tensor in pair)
     filled: dict[int, int] = {}
     for request in llm.engine.requests.values():
         for i, block in enumerate(manager.blocks_of(request.request_id)):
             count = min(request.num_computed_tokens - i * cache.block_size, cache.block_size)
-            filled[block.block_id] = max(filled.get(block.block_id, 0), count)
+            if is_held(block):
+                filled[block.block_id] = max(filled.get(block.block_id, 0), count)
     payload = sum(llm.cache.stored_nbytes([block], count) for block, count in filled.items())
     blocks = manager.pool.blocks.values()
     retained = sum(b.ref_cnt == 0 and b.block_hash is not None for b in blocks)

@@ -23,6 +23,7 @@ from kvlab.tensors.block_copy import copy_blocks
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.runner import ModelRunner
+from kvlab.tensors.stored import cache_format
 
 CHUNK = 512  # positions computed at once when a context is filled
 
@@ -30,7 +31,8 @@ CHUNK = 512  # positions computed at once when a context is filled
 class Steps:
     """A model with a pool for the largest of `cases`: `prepare` one, then `run` it.
 
-    Raises ValueError, before it allocates, for what is no Decoder, half precision on a CPU, a
+    cache_dtype: as `PagedCache` takes it; None: the model's. Raises ValueError, before it
+    allocates, for what is no Decoder, half precision on a CPU, a format that a cache cannot hold, a
     prompt longer than the model takes, and a pool larger than the memory.
     """
 
@@ -40,14 +42,16 @@ class Steps:
         cases: Sequence[Case],
         *,
         block_size: int = 16,
-        cache_dtype: torch.dtype | None = None,
+        cache_dtype: torch.dtype | str | None = None,
     ) -> None:
         check_model(model)
         check_cases(model, cases)
         if type(block_size) is not int or block_size < 1:
             raise ValueError(f"block_size is {block_size!r}; give a whole number of at least 1")
         self.model, self.block_size = model, block_size
-        self.cache_dtype = cache_dtype or model.dtype
+        asked = model.dtype if cache_dtype is None else cache_dtype
+        self.format = cache_format(asked, "cache_dtype")
+        self.cache_dtype = self.format.asked
         self.width = max(cdiv(case.seq_len, block_size) for case in cases)
         self.requests = max(case.batch for case in cases)
         self._refuse_too_large(cases)
@@ -95,7 +99,7 @@ class Steps:
 
     def _refuse_too_large(self, cases: Sequence[Case]) -> None:
         c, size = self.model.config, self.model.dtype.itemsize
-        position = c.bytes_per_position(self.cache_dtype.itemsize)
+        position = 2 * c.num_layers * c.num_kv_heads * self.format.vector_bytes(c.head_dim)
         pool = self.requests * self.width * self.block_size * position
         tokens = max(case.batch * case.query_len for case in cases)
         widths = 4 * c.hidden_size + 3 * c.intermediate_size

@@ -12,6 +12,7 @@ not fit into what is left; what was left out is listed.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 
 import torch
 
@@ -112,7 +113,7 @@ class PhaseRun:
         repetitions: int = 5,
         seconds: float = BUDGET,
         block_size: int = 16,
-        cache_dtype: torch.dtype | None = None,
+        cache_dtype: torch.dtype | str | None = None,
         name: str | None = None,
     ) -> None:
         """name: of the model, for the record. block_size, cache_dtype: of the paged cache.
@@ -226,9 +227,10 @@ class PhaseRun:
         return seconds
 
     @property
-    def _sizes(self) -> tuple[int, int]:
-        """Bytes of a value as computed with and as stored."""
-        return self.model.dtype.itemsize, self.steps.cache_dtype.itemsize
+    def _sizes(self) -> tuple[int, Fraction]:
+        """Bytes of a value as computed with and as stored, its share of a scale included."""
+        width = self.model.config.head_dim
+        return self.model.dtype.itemsize, Fraction(self.steps.format.vector_bytes(width), width)
 
     def _note_time(self) -> None:
         if self._began is not None:

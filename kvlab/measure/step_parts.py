@@ -23,7 +23,7 @@ from kvlab.tensors.model import Decoder
 MATRIX, ATTENTION, CACHE = "matrix products", "attention", "keys and values"
 ELEMENTS, VIEWS, REST = "element by element", "views and buffers", "outside torch"
 GROUPS = {
-    MATRIX: ("mm", "addmm", "mv", "addmv"),
+    MATRIX: ("mm", "addmm", "mv", "addmv", "_linear_pointwise"),
     ATTENTION: ("bmm", "baddbmm", "_softmax", "_safe_softmax"),  # and all that hold _attention
     CACHE: ("index_copy_", "index_select"),  # written to slots, gathered from blocks
     VIEWS: (
@@ -34,7 +34,8 @@ GROUPS = {
     ),
 }
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-_GROUP = {f"aten::{name}": group for group, names in GROUPS.items() for name in names}
+_GROUP = {name: group for group, names in GROUPS.items() for name in names}
+_TORCHS = ("aten::", "mkldnn::")  # namespaces of operations
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def step_parts(model: Decoder, case: Case, *, repetitions: int = 3) -> StepParts
         taken = time.perf_counter() - began
     parts = dict.fromkeys((MATRIX, ATTENTION, CACHE, ELEMENTS, VIEWS), 0.0)
     for event in profiler.key_averages():
-        if event.key.startswith("aten::"):
+        if event.key.startswith(_TORCHS):
             own = event.self_device_time_total if on_gpu else event.self_cpu_time_total
             parts[group_of(event.key)] += own / 1e6 / repetitions
     seconds = max(taken / repetitions, sum(parts.values()))
@@ -87,7 +88,8 @@ def step_parts(model: Decoder, case: Case, *, repetitions: int = 3) -> StepParts
 
 def group_of(operation: str) -> str:
     """The group of an operation such as "aten::mm"; what has no other is ELEMENTS."""
-    return ATTENTION if "_attention" in operation else _GROUP.get(operation, ELEMENTS)
+    name = operation.rpartition("::")[2]
+    return ATTENTION if "_attention" in name else _GROUP.get(name, ELEMENTS)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ Activations are left out: a good kernel keeps them in the caches.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 from kvlab.measure.roofline_records import Case
 from kvlab.tensors.config import ModelConfig
@@ -105,13 +106,13 @@ def step_nbytes(
     seq_lens: Sequence[int],
     logits_rows: int,
     weight_itemsize: int,
-    cache_itemsize: int,
+    cache_itemsize: int | Fraction,
 ) -> dict[str, int]:
     """Bytes of one step. *_itemsize: bytes of one value, as computed with and as stored."""
     weights = c.num_layers * layer_weights(c) + small_weights(c)
     if logits_rows:
         weights += head_weights(c)
-    position = c.bytes_per_position(cache_itemsize)
+    position = int(c.bytes_per_position(cache_itemsize))
     read = _over_layers(c, positions_read, tuple(zip(query_lens, seq_lens, strict=True)))
     return {
         "weights": weights * weight_itemsize,
@@ -128,7 +129,7 @@ def case_flops(c: ModelConfig, case: Case) -> dict[str, int]:
 
 
 def case_nbytes(
-    c: ModelConfig, case: Case, weight_itemsize: int, cache_itemsize: int
+    c: ModelConfig, case: Case, weight_itemsize: int, cache_itemsize: int | Fraction
 ) -> dict[str, int]:
     """As `case_flops`."""
     queries, lengths = [case.query_len] * case.batch, [case.seq_len] * case.batch

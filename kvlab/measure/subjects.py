@@ -1,7 +1,7 @@
-"""The models that are timed: a random Llama of 5.4 M parameters, and the tiny model.
+"""The models that are timed: a random Llama of 5.4 M parameters, the tiny model, one of 135 M.
 
-The random one is written as a folder in Hugging Face layout, so that kvlab and transformers load
-the same weights from the same file.
+All are folders in Hugging Face layout, so that kvlab and transformers load the same weights from
+the same file.
 """
 
 import json
@@ -13,6 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from kvlab import tiny
+from kvlab.model_source import load
+from kvlab.tensors.checkpoint_save import save_model
 
 RANDOM_LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -34,6 +36,19 @@ RANDOM_LLAMA = {
     "dtype": "float32",
 }
 
+SMOLLM2_SHAPE = RANDOM_LLAMA | {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,  # 134,515,008 parameters
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 100000.0,
+}
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -45,12 +60,19 @@ class Subject:
 
 def write_random_llama(folder: Path, seed: int = 0) -> Subject:
     """Seeded weights, large enough that outputs vary: for costs, not for answers."""
-    config = RANDOM_LLAMA
-    generator = torch.Generator().manual_seed(seed)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    tensors = {name: _draw(shape, generator) for name, shape in _shapes(config).items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    _write_random(folder, RANDOM_LLAMA, seed)
     return Subject("random Llama", folder)
+
+
+def write_135m(folder: Path) -> Subject:
+    """SmolLM2 where it is installed, its weights as float32; else random ones in its shape."""
+    try:
+        _, _, decoder = load("smollm2", None, torch.float32, torch.device("cpu"))
+    except ValueError:  # not installed
+        _write_random(folder, SMOLLM2_SHAPE, seed=0)
+        return Subject("random weights in SmolLM2-135M's shape (it is not installed)", folder)
+    save_model(decoder, folder, dtype=torch.float32)
+    return Subject("SmolLM2-135M-Instruct, prompts of random tokens", folder)
 
 
 def tiny_model() -> Subject:
@@ -61,6 +83,13 @@ def random_prompts(batch: int, length: int, vocab_size: int, seed: int) -> list[
     """`batch` prompts of random ids. Another seed gives prompts that no prefix cache has seen."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab_size, (batch, length), generator=generator).tolist()
+
+
+def _write_random(folder: Path, config: dict[str, object], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tensors = {name: _draw(shape, generator) for name, shape in _shapes(config).items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def _draw(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -53,33 +53,43 @@ def measure(subject: Subject, load: Workload, quick: bool) -> list[dict[str, obj
             engines |= c.transformers_competitors(subject.folder)
         except ImportError as error:
             absent = f"{error.name or 'transformers'} is not installed"
-    return [_row(subject, engines, load, batch, absent) for batch in load.batches]
+    rows = []
+    for batch in load.batches:
+        prompts = [
+            random_prompts(batch, load.prompt_tokens, vocab_size(subject), seed=1000 * batch + i)
+            for i in range(load.warm_up + load.rounds)
+        ]
+        row = compare(subject, engines, prompts, load.new_tokens, load.warm_up, GOALS)
+        rows.append({"model": subject.name, "batch": batch, "absent": absent, **row})
+    return rows
 
 
-def _row(
+def vocab_size(subject: Subject) -> int:
+    return json.loads((subject.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+
+
+def compare(
     subject: Subject,
     engines: Mapping[str, c.Competitor],
-    load: Workload,
-    batch: int,
-    absent: str | None,
+    prompts: list[list[list[int]]],
+    new_tokens: int,
+    warm_up: int,
+    goals: Mapping[str, float | None],
 ) -> dict[str, object]:
-    config = json.loads((subject.folder / "config.json").read_text(encoding="utf-8"))
-    count = load.warm_up + load.rounds
-    prompts = [
-        random_prompts(batch, load.prompt_tokens, config["vocab_size"], seed=1000 * batch + i)
-        for i in range(count)
-    ]
-    tasks = {
-        name: lambda i, run=run: run(prompts[i], load.new_tokens) for name, run in engines.items()
-    }
-    runs = interleave(tasks, count)
+    """Figures of every engine, kvlab's ratios to the others, and whose tokens differ.
+
+    prompts: of each round; the first `warm_up` rounds are not counted.
+    """
+    tasks = {name: lambda i, run=run: run(prompts[i], new_tokens) for name, run in engines.items()}
+    runs = interleave(tasks, len(prompts))
     if c.BATCHING in runs:
         runs[WHOLE_CALL] = [replace(r, seconds=r.call_seconds) for r in runs[c.BATCHING]]
-    row = {"model": subject.name, "batch": batch, "absent": absent}
-    row["engines"] = {name: _figures(done[load.warm_up :]) for name, done in runs.items()}
-    row["ratios"] = _ratios(row["engines"])
-    row["agreement"] = _agreement(subject, prompts, runs)
-    return row
+    figures = {name: _figures(done[warm_up:]) for name, done in runs.items()}
+    return {
+        "engines": figures,
+        "ratios": _ratios(figures, goals),
+        "agreement": _agreement(subject, prompts, runs),
+    }
 
 
 def _figures(runs: list[c.Run]) -> dict[str, object]:
@@ -91,13 +101,15 @@ def _figures(runs: list[c.Run]) -> dict[str, object]:
     }
 
 
-def _ratios(engines: Mapping[str, dict]) -> dict[str, dict[str, object]]:
+def _ratios(
+    engines: Mapping[str, dict], goals: Mapping[str, float | None]
+) -> dict[str, dict[str, object]]:
     """of_best: the ratio of the two best rounds, which others on the machine disturbed least."""
     rates = {name: e["tokens_per_second"]["repetitions"] for name, e in engines.items()}
     ours = rates.pop(c.KVLAB)
     return {
         name: {
-            "goal": GOALS[name],
+            "goal": goals[name],
             "of_best": max(ours) / max(theirs),
             **paired_ratio(ours, theirs),
         }

@@ -55,9 +55,8 @@ class ActiveOffload:
 
     def _leave(self) -> None:
         """Nothing stays on the device."""
-        for tensor in (self.runner.cache.key_cache, self.runner.cache.value_cache):
-            with torch.inference_mode():
-                tensor.fill_(float("nan"))
+        with torch.inference_mode():
+            self.runner.cache.fill_with_nan()
 
     def finished_transfers(self, wait: bool = False) -> TransferReport:
         """None that a scheduler knows of."""
@@ -69,8 +68,8 @@ def _in_place(block_ids: set[int]) -> list[BlockCopy]:
 
 
 def _read(row: ScheduledRequest, block_size: int) -> list[int]:
-    """Blocks that hold positions from before this step."""
-    return list(row.block_ids[: cdiv(row.start, block_size)])
+    """Blocks that hold positions from before this step, as far as they are read."""
+    return [b for b in row.block_ids[: cdiv(row.start, block_size)] if b is not None]
 
 
 def _written(row: ScheduledRequest, block_size: int) -> list[int]:

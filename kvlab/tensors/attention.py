@@ -72,7 +72,7 @@ def paged_attention_spec(
             for c in (key_cache, value_cache)
         )
         q = query[row : row + n].transpose(0, 1).to(dtype)  # [Hq, n, d]
-        mask = causal_mask(n, length, window=window)
+        mask = causal_mask(n, length, query.device, window)
         outputs.append(attend_masked(q, keys, values, mask).transpose(0, 1))
         row += n
     return torch.cat(outputs)

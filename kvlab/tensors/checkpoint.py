@@ -6,6 +6,7 @@ ever executed: pickle files are refused.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,16 +14,24 @@ from torch import Tensor
 
 from kvlab.tensors.checkpoint_files import CheckpointError, opened, slices, weight_files
 from kvlab.tensors.config import ModelConfig, config_from_hf
+from kvlab.tensors.config_values import eos_ids
 from kvlab.tensors.model import Decoder
 
 FLOATS = ("F16", "BF16", "F32", "F64")
 
 
 def load_config(folder: str | Path) -> ModelConfig:
-    """Read config.json. Raises CheckpointError if it is missing or not supported."""
+    """Read config.json, and from generation_config.json, where there is one, what ends a text.
+
+    Raises CheckpointError if the first is missing or not supported, or either is damaged.
+    """
     path = Path(folder) / "config.json"
     try:
-        return config_from_hf(json.loads(path.read_text(encoding="utf-8")), str(path))
+        config = config_from_hf(json.loads(path.read_text(encoding="utf-8")), str(path))
+        path = path.with_name("generation_config.json")
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        ends = found.get("eos_token_id")
+        return config if ends is None else replace(config, eos_token_ids=eos_ids(ends))
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing; give a folder in Hugging Face layout") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, OSError) as error:

@@ -23,14 +23,15 @@ class _OnItsWay:
     report: TransferReport
     began: torch.cuda.Event
     ended: torch.cuda.Event
-    staging: Tensor  # kept until the copies that read or fill it have ended
+    staging: tuple[Tensor, ...]  # kept until the copies that read or fill it have ended
 
 
 class HostTier:
     """blocks: [num_blocks, 2, num_layers, block_size, num_kv_heads, head_dim] in host memory.
 
     Index 1 is 0 for keys, 1 for values: one block is one stretch of memory, so that one copy moves
-    it. The values are those of the paged cache to the bit, in the same dtype.
+    it. The values are those of the paged cache to the bit, in the same dtype. Where its positions
+    have scales (int8, q4_0), `scales` holds them in the same order and one more copy moves them.
 
     Stores gather their blocks on the compute stream before they leave, and loads scatter theirs
     on the copy stream after everything before them: whatever the pass then writes to a stored
@@ -41,15 +42,26 @@ class HostTier:
         """Allocates the whole tier. Raises ValueError for a count below 1."""
         if num_blocks < 1:
             raise ValueError(f"HostTier: {num_blocks} blocks; give at least 1")
-        layers, _, *rest = cache.key_cache.shape
         self.cache = cache
         self.on_cuda = cache.key_cache.is_cuda
-        self.blocks = torch.zeros(
-            (num_blocks, 2, layers, *rest), dtype=cache.dtype, pin_memory=self.on_cuda
-        )
+        self.parts = tuple(self._like(keys, num_blocks) for keys, _ in cache.tensors)
         self._stream = torch.cuda.Stream(cache.key_cache.device) if self.on_cuda else None
         self._on_their_way: list[_OnItsWay] = []
         self._ended: list[TransferReport] = []
+
+    def _like(self, keys: Tensor, num_blocks: int) -> Tensor:
+        layers, _, *rest = keys.shape
+        shape = (num_blocks, 2, layers, *rest)
+        return torch.zeros(shape, dtype=keys.dtype, pin_memory=self.on_cuda)
+
+    @property
+    def blocks(self) -> Tensor:
+        return self.parts[0]
+
+    @property
+    def scales(self) -> Tensor | None:
+        """[num_blocks, 2, num_layers, block_size, num_kv_heads, ...]; None: there are none."""
+        return self.parts[1] if len(self.parts) > 1 else None
 
     @property
     def num_blocks(self) -> int:
@@ -58,7 +70,7 @@ class HostTier:
     @property
     def nbytes(self) -> int:
         """The whole tier, used or not."""
-        return self.blocks.nbytes
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def block_nbytes(self) -> int:
@@ -86,16 +98,24 @@ class HostTier:
         if self._stream is None:
             self._now(report, lambda: self._to_host(copies))
             return
-        gathered = torch.stack([torch.stack(self._halves(c.src)) for c in copies])  # as it is now
+        by_copy = [[torch.stack(pair) for pair in self._halves(c.src)] for c in copies]
+        gathered = tuple(map(torch.stack, zip(*by_copy, strict=True)))  # as it is now
         self._later(report, gathered, lambda: self._to_pinned(copies, gathered))
 
     def _begin_load(self, copies: tuple[BlockCopy, ...]) -> None:
         report = TransferReport(loaded=copies, bytes_loaded=len(copies) * self.block_nbytes)
         if self._stream is None:
-            self._now(report, lambda: self._to_device(copies, [self.blocks[c.src] for c in copies]))
+            there = [[part[c.src] for c in copies] for part in self.parts]
+            self._now(report, lambda: self._to_device(copies, there))
             return
-        shape = (len(copies), *self.blocks.shape[1:])
-        staging = torch.empty(shape, dtype=self.cache.dtype, device=self.cache.key_cache.device)
+        staging = tuple(
+            torch.empty(
+                (len(copies), *part.shape[1:]),
+                dtype=part.dtype,
+                device=self.cache.key_cache.device,
+            )
+            for part in self.parts
+        )
         self._later(report, staging, lambda: self._from_pinned(copies, staging))
 
     def _now(self, report: TransferReport, copy: Callable[[], None]) -> None:
@@ -103,38 +123,46 @@ class HostTier:
         copy()
         self._ended.append(_with_seconds(report, time.perf_counter() - began))
 
-    def _later(self, report: TransferReport, staging: Tensor, copy: Callable[[], None]) -> None:
+    def _later(
+        self, report: TransferReport, staging: tuple[Tensor, ...], copy: Callable[[], None]
+    ) -> None:
         """On the copy stream, after all that the compute stream was given so far."""
         events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-        self._stream.wait_stream(torch.cuda.current_stream(staging.device))
+        self._stream.wait_stream(torch.cuda.current_stream(staging[0].device))
         with torch.cuda.stream(self._stream):
             events[0].record()
             copy()
             events[1].record()
         self._on_their_way.append(_OnItsWay(report, *events, staging))
 
-    def _halves(self, block_id: int) -> tuple[Tensor, Tensor]:
-        """A device block's keys and values, each [num_layers, block_size, heads, width]."""
-        return self.cache.key_cache[:, block_id], self.cache.value_cache[:, block_id]
+    def _halves(self, block_id: int) -> list[tuple[Tensor, Tensor]]:
+        """A device block's keys and values, each [num_layers, block_size, heads, width]; then,
+        where positions have scales, both halves of these."""
+        return [(k[:, block_id], v[:, block_id]) for k, v in self.cache.tensors]
 
     def _to_host(self, copies: Sequence[BlockCopy]) -> None:
         for copy in copies:
-            for half, source in zip(self.blocks[copy.dst], self._halves(copy.src), strict=True):
-                half.copy_(source)
+            for part, pair in zip(self.parts, self._halves(copy.src), strict=True):
+                for half, source in zip(part[copy.dst], pair, strict=True):
+                    half.copy_(source)
 
-    def _to_pinned(self, copies: Sequence[BlockCopy], gathered: Tensor) -> None:
-        for copy, block in zip(copies, gathered, strict=True):
-            self.blocks[copy.dst].copy_(block, non_blocking=True)
+    def _to_pinned(self, copies: Sequence[BlockCopy], gathered: tuple[Tensor, ...]) -> None:
+        for part, blocks in zip(self.parts, gathered, strict=True):
+            for copy, block in zip(copies, blocks, strict=True):
+                part[copy.dst].copy_(block, non_blocking=True)
 
-    def _from_pinned(self, copies: Sequence[BlockCopy], staging: Tensor) -> None:
-        for copy, block in zip(copies, staging, strict=True):
-            block.copy_(self.blocks[copy.src], non_blocking=True)
+    def _from_pinned(self, copies: Sequence[BlockCopy], staging: tuple[Tensor, ...]) -> None:
+        for part, blocks in zip(self.parts, staging, strict=True):
+            for copy, block in zip(copies, blocks, strict=True):
+                block.copy_(part[copy.src], non_blocking=True)
         self._to_device(copies, staging)
 
-    def _to_device(self, copies: Sequence[BlockCopy], blocks: Iterable[Tensor]) -> None:
-        for copy, block in zip(copies, blocks, strict=True):
-            for half, source in zip(self._halves(copy.dst), block, strict=True):
-                half.copy_(source)
+    def _to_device(self, copies: Sequence[BlockCopy], parts: Iterable[Sequence[Tensor]]) -> None:
+        """parts: of `self.parts` each, one block a copy."""
+        for i, blocks in enumerate(parts):
+            for copy, block in zip(copies, blocks, strict=True):
+                for half, source in zip(self._halves(copy.dst)[i], block, strict=True):
+                    half.copy_(source)
 
     # ---- ending them
 

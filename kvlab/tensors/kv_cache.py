@@ -2,7 +2,8 @@
 
 `ContiguousCache` is eq 21.1, one rectangle [B, H_kv, T, d_h] a layer that grows by appending.
 `PagedCache` is a pool of blocks allocated once; block tables say which slots belong to whom
-(section 21.5). In both the stored dtype is apart from the dtype that computes.
+(section 21.5). In both the stored dtype is apart from the dtype that computes. A paged cache may
+store fewer bits than any dtype that computes has: fp8, int8, q4_0 (tensors/stored.py).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from torch import Tensor
 from kvlab.tensors.attention import attend_masked, causal_mask
 from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.model import Decoder
+from kvlab.tensors.stored import StoredRows, cache_format, calibrated_scale
 
 
 class PagedCache:
@@ -20,6 +22,10 @@ class PagedCache:
 
     Slot `block_id * block_size + offset` of a layer holds one position. The cache knows no
     request: what is where is the manager's business (core/kv_cache_manager.py).
+
+    key_scale, value_scale: None; one number a layer (fp8); [num_layers, num_blocks, block_size,
+    num_kv_heads], float32 (int8), or one more dimension of head_dim / 32, float16 (q4_0, whose
+    caches are head_dim / 2 bytes wide).
     """
 
     def __init__(
@@ -27,36 +33,76 @@ class PagedCache:
         config: ModelConfig,
         num_blocks: int,
         block_size: int,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | str = torch.float32,
         device: str | torch.device = "cpu",
+        scales: tuple[Sequence[float], Sequence[float]] | None = None,
     ) -> None:
-        """Allocates the whole pool. Raises ValueError for a count below 1."""
+        """Allocates the whole pool.
+
+        dtype: of torch, or "fp32", "fp16", "bf16", "fp8", "int8", "q4_0" ("int4"). scales: for fp8,
+        of keys and of values, one a layer (`calibrated_scales`); None: 1.0, which saturates.
+        Raises ValueError for a count below 1, and for a format or scales that do not fit.
+        """
+        self.format = cache_format(dtype)
         if num_blocks < 1 or block_size < 1:
             raise ValueError(
                 f"PagedCache: {num_blocks} blocks of {block_size} slots; both must be at least 1"
             )
-        shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        vectors = (config.num_layers, num_blocks, block_size, config.num_kv_heads)
         self.config, self.num_blocks, self.block_size = config, num_blocks, block_size
-        self.key_cache = torch.zeros(shape, dtype=dtype, device=device)
-        self.value_cache = torch.zeros(shape, dtype=dtype, device=device)
+        wide, scaled = self.format.shapes(config.head_dim)
+        codes = {"dtype": self.format.dtype, "device": device}
+        self.key_cache, self.value_cache = (torch.zeros(*vectors, *wide, **codes) for _ in "KV")
+        self.key_scale, self.value_scale = _tensor_scales(self.format.name, config, scales)
+        if scaled is not None:
+            kind = {"dtype": self.format.scale_dtype, "device": device}
+            self.key_scale, self.value_scale = (
+                torch.zeros(*vectors, *scaled, **kind) for _ in "KV"
+            )
         # the same memory as rows of slots: for each layer, K and V as [slots, heads * width]
-        self.slots = [
-            (k.flatten(0, 1).flatten(1), v.flatten(0, 1).flatten(1))
-            for k, v in zip(self.key_cache, self.value_cache, strict=True)
-        ]
+        self.slots = [(self._rows(n, "key"), self._rows(n, "value")) for n in range(vectors[0])]
+
+    def _rows(self, layer: int, name: str) -> Tensor | StoredRows:
+        codes = getattr(self, f"{name}_cache")[layer].flatten(0, 1)  # [slots, heads, ...]
+        if self.format.is_plain:
+            return codes.flatten(1)
+        scale = getattr(self, f"{name}_scale")[layer]
+        scale = scale.flatten(0, 1) if isinstance(scale, Tensor) else scale
+        return StoredRows(self.format, codes, scale, self.config.head_dim)
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.key_cache.dtype
+    def tensors(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """All that a block has, of keys and of values: [num_layers, num_blocks, ...] each."""
+        both = [(self.key_cache, self.value_cache)]
+        if isinstance(self.key_scale, Tensor):
+            both.append((self.key_scale, self.value_scale))
+        return tuple(both)
+
+    @property
+    def dtype(self) -> torch.dtype | str:
+        """What to give for another cache of this format: "int8" and "q4_0" go by name."""
+        return self.format.asked
 
     @property
     def nbytes(self) -> int:
-        """The whole pool, used or not."""
-        return self.key_cache.nbytes + self.value_cache.nbytes
+        """The whole pool, used or not, scales of positions included."""
+        return sum(tensor.nbytes for pair in self.tensors for tensor in pair)
 
     @property
     def bytes_per_position(self) -> int:
-        return self.config.bytes_per_position(self.key_cache.itemsize)
+        return self.nbytes // (self.num_blocks * self.block_size)
+
+    @property
+    def bytes_per_value(self) -> int | float:
+        """Bytes a number of the keys and values, its share of a scale included."""
+        c = self.config
+        each = self.bytes_per_position / (2 * c.num_layers * c.num_kv_heads * c.head_dim)
+        return int(each) if each == int(each) else each
+
+    def fill_with_nan(self) -> None:
+        """Every slot reads as NaN until it is written: what is read too early shows."""
+        for tensor in self.tensors[-1]:  # the scales, where there are any
+            tensor.fill_(float("nan"))
 
     def write(self, layer: int, key: Tensor, value: Tensor, slot_mapping: Tensor) -> None:
         """Store new positions. key, value: [N, num_kv_heads, head_dim]; slot_mapping: [N] slots."""
@@ -68,18 +114,59 @@ class PagedCache:
     def read(self, block_ids: list[int], length: int) -> tuple[Tensor, Tensor]:
         """K and V of a request's first `length` positions in logical order.
 
-        Both have shape [num_layers, num_kv_heads, length, head_dim]; copies, in the stored dtype.
+        Both have shape [num_layers, num_kv_heads, length, head_dim]; copies, in the stored dtype,
+        or in float32 where codes are stored: then it is what they stand for.
         """
-        table = torch.tensor(block_ids, dtype=torch.long, device=self.key_cache.device)
-        read = [
-            c[:, table].flatten(1, 2)[:, :length].transpose(1, 2)
-            for c in (self.key_cache, self.value_cache)
-        ]
-        return read[0].contiguous(), read[1].contiguous()
+        pairs = self._held(block_ids, length)
+        scales = pairs[1] if len(pairs) > 1 else (self.key_scale, self.value_scale)
+        keys, values = (self._numbers(*both) for both in zip(pairs[0], scales, strict=True))
+        return keys, values
 
     def stored_nbytes(self, block_ids: list[int], length: int) -> int:
         """Bytes of the real tensors that hold a request's first `length` positions."""
-        return sum(t.nbytes for t in self.read(block_ids, length))
+        return sum(t.nbytes for pair in self._held(block_ids, length) for t in pair)
+
+    def _held(self, block_ids: list[int], length: int) -> list[tuple[Tensor, Tensor]]:
+        """As `tensors`, of a request's first positions: [num_layers, length, ...] each."""
+        table = torch.tensor(block_ids, dtype=torch.long, device=self.key_cache.device)
+        return [
+            tuple(tensor[:, table].flatten(1, 2)[:, :length] for tensor in pair)
+            for pair in self.tensors
+        ]
+
+    def _numbers(self, codes: Tensor, scale: Tensor | tuple[float, ...] | None) -> Tensor:
+        """[num_layers, num_kv_heads, length, head_dim]."""
+        if isinstance(scale, tuple):
+            scale = torch.tensor(scale, device=codes.device)[:, None, None, None]
+        return self.format.decode(codes, scale).transpose(1, 2).contiguous()
+
+
+def _tensor_scales(
+    name: str, config: ModelConfig, asked: tuple[Sequence[float], Sequence[float]] | None
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """fp8's scales of keys and of values, one a layer. Raises ValueError for what is none."""
+    if name != "fp8":
+        if asked is not None:
+            raise ValueError(f"scales with {name}; only fp8 has one a layer, leave them out")
+        return None, None
+    scales = ((1.0,) * config.num_layers,) * 2 if asked is None else tuple(map(tuple, asked))
+    right = len(scales) == 2 and all(len(each) == config.num_layers for each in scales)
+    if not right or not all(0 < scale < float("inf") for each in scales for scale in each):
+        raise ValueError(
+            f"scales is {asked!r:.60}; give two lists, of keys and of values, of one number above "
+            f"0 for each of {config.num_layers} layers"
+        )
+    return scales
+
+
+def calibrated_scales(cache: PagedCache, block_ids: list[int], length: int) -> tuple:
+    """fp8 scales from real keys and values: those of a request's positions in another cache.
+
+    Returns what PagedCache(..., "fp8", scales=...) takes: each layer's largest value becomes 448.
+    """
+    return tuple(
+        [calibrated_scale(layer) for layer in both] for both in cache.read(block_ids, length)
+    )
 
 
 class ContiguousCache:

@@ -54,7 +54,7 @@ def draw(probs: Tensor, u: float) -> int:
 def sample(logits: Tensor, requests: Sequence[Request]) -> list[SampledToken]:
     """logits [R, V], one row a request. Returns one selected token a request."""
     assert logits.shape[0] == len(requests)
-    greedy = logits.float().cpu().numpy().argmax(axis=-1).tolist()  # numpy's is the faster one
+    greedy = _largest(logits)
     selected = []
     for row, request, best in zip(logits, requests, greedy, strict=True):
         params = request.sampling_params
@@ -64,6 +64,13 @@ def sample(logits: Tensor, requests: Sequence[Request]) -> list[SampledToken]:
             token = draw(probabilities(row, params), u)
         selected.append(SampledToken(token, _logprobs(row, token, params.logprobs)))
     return selected
+
+
+def _largest(logits: Tensor) -> list[int]:
+    """Of each row [V], the token of the largest logit; the first of equals."""
+    if logits.is_cuda:  # so that R numbers are copied to the host, and not R * V
+        return logits.argmax(-1).tolist()
+    return logits.float().cpu().numpy().argmax(axis=-1).tolist()  # on a CPU, numpy's is faster
 
 
 def _logprobs(logits: Tensor, token: int, count: int | None) -> dict[int, float] | None:

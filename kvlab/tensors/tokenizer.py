@@ -61,7 +61,9 @@ class Tokenizer:
 def _from_file(path: Path) -> _Tokenizer:
     if not path.is_file():
         raise ValueError(
-            f"{path} is missing; give a folder with a tokenizer.json, or token ids instead of text"
+            f"{path} is missing; give a folder with a tokenizer.json (save_pretrained of "
+            "transformers' AutoTokenizer writes one), or, for token ids instead of text, "
+            "LLM(kvlab.tensors.checkpoint.load_model(FOLDER))"
         )
     try:
         return _Tokenizer.from_file(str(path))

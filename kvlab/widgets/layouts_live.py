@@ -43,6 +43,11 @@ def compare_layouts(
     """
     if not isinstance(llm, LLM):
         raise ValueError(f"llm has type {type(llm).__name__}; give an LLM, such as LLM('tiny')")
+    if not llm.cache.format.is_plain:
+        raise ValueError(
+            f"the llm's cache stores {llm.cache.format.name}, and a rectangle here holds plain "
+            'numbers; give an LLM with cache_dtype "bf16", "fp16" or "fp32"'
+        )
     several = _several(prompts)
     params = one_each(sampling_params, len(several))
     limit = llm.engine.scheduler.config.max_model_len

@@ -19,6 +19,7 @@ PARTS = {
         *("schedule_cells.js", "schedule_panel.js", "schedule_timeline.js"),
         *("playground_pad.js", "editor.js"),
     ),
+    "kernel_watch": ("player.js", "kernel_pool.js", "kernel_state.js", "kernel_watch.js"),
     "latency_report": ("player.js", "latency_plot.js", "latency_report.js"),
     "phase_timer": (
         *("player.js", "phases_plot.js", "phases.js"),

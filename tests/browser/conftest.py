@@ -1,7 +1,7 @@
 """One chromium for all browser tests, one JupyterLab for those that need it; pages that watch."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,3 +45,31 @@ def watch(browser: object) -> Iterator[object]:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     yield lab_server.Watch(page)
     page.close()
+
+
+@pytest.fixture
+def open_view(browser: object, tmp_path: Path) -> Iterator[Callable[..., object]]:
+    """open_view(html, view) shows a page without Jupyter, the view focused, watched to the end.
+
+    html, view: as `plain_page` takes them. focus: what in it takes the keys. Other options are
+    those of the browser's context, such as color_scheme.
+    """
+    import lab_server
+    from plain_page import plain_page
+
+    watches = []
+
+    def open_page(html: str, view: str, focus: str = ".kv[data-stop]", **options: object) -> object:
+        path = tmp_path / f"{len(watches)}.html"
+        path.write_text(plain_page(html, view), encoding="utf-8")
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
+        watches.append(lab_server.Watch(context.new_page()))
+        page = watches[-1].page
+        page.goto(path.as_uri())
+        page.locator(focus).focus()
+        return page
+
+    yield open_page
+    for watch in watches:
+        watch.page.context.close()
+        assert watch.wrong == []

@@ -10,7 +10,6 @@ sys.path.append(str(Path(__file__).parents[1] / "widgets"))
 
 from lab_server import Lab, Watch
 from latency_cases import HOSTILE, four, heavy, record
-from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
 
 from kvlab.core.goodput import Targets
@@ -43,24 +42,11 @@ _ = report.add_class("t-report")
 
 
 @pytest.fixture
-def opened(browser, tmp_path: Path):
-    """open(payload) shows a page with the view, focused, watched to the end."""
-    watches = []
-
-    def open_page(payload: dict, **options: object) -> Page:
-        path = tmp_path / f"{len(watches)}.html"
-        path.write_text(plain_page(latency_html(payload), "latency_report"), encoding="utf-8")
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
-        watches.append(Watch(context.new_page()))
-        page = watches[-1].page
-        page.goto(path.as_uri())
-        page.locator(".kv[data-metric]").focus()
-        return page
-
-    yield open_page
-    for watch in watches:
-        watch.page.context.close()
-        assert watch.wrong == []
+def opened(open_view):
+    """opened(payload) shows a page with the view, focused, watched to the end."""
+    return lambda payload, **options: open_view(
+        latency_html(payload), "latency_report", focus=".kv[data-metric]", **options
+    )
 
 
 def said(page: Page) -> Locator:

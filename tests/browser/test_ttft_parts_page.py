@@ -9,9 +9,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 sys.path.append(str(Path(__file__).parents[1] / "widgets"))
 sys.path.append(str(Path(__file__).parents[1] / "engine"))
 
-from lab_server import Watch
-from plain_page import plain_page
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 from test_ttft_parts import HOSTILE, WHOLE
 
 from kvlab.core.ttft import FirstTokenStamps
@@ -19,24 +17,9 @@ from kvlab.widgets import ttft_html, ttft_payload
 
 
 @pytest.fixture
-def opened(browser, tmp_path: Path):
-    """open(payload) shows a page with the view, focused at its start, watched to the end."""
-    watches = []
-
-    def open_page(payload: dict, **options: object) -> Page:
-        path = tmp_path / f"{len(watches)}.html"
-        path.write_text(plain_page(ttft_html(payload), "ttft_parts"), encoding="utf-8")
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 720}, **options})
-        watches.append(Watch(context.new_page()))
-        page = watches[-1].page
-        page.goto(path.as_uri())
-        page.locator(".kv[data-stop]").focus()
-        return page
-
-    yield open_page
-    for watch in watches:
-        watch.page.context.close()
-        assert watch.wrong == []
+def opened(open_view):
+    """opened(payload) shows a page with the view, focused, watched to the end."""
+    return lambda payload, **options: open_view(ttft_html(payload), "ttft_parts", **options)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

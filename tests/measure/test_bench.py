@@ -17,6 +17,7 @@ from kvlab.measure import (
     hardware,
     machine,
     manager_speed,
+    paged_decode,
     report,
     rounds,
     scheduler_cost,
@@ -31,6 +32,7 @@ ROWS = (
     "random Llama",
     "tiny model",
     c.KVLAB,
+    *("at 135 million parameters", "Paged decode", "paged / contiguous"),
     *("admit/s", "append/s", "free/s", "without hits", "with hits", "prompt 64", "pool 256"),
     *("Simulator against the machine", "held out"),
     *("embedded model", "16 running", "share of the step"),
@@ -68,7 +70,7 @@ def quick_run(tmp_path_factory) -> tuple[str, dict, Path]:
 def test_a_quick_run_prints_every_row(quick_run) -> None:
     printed = quick_run[0]
     assert [row for row in ROWS if row not in printed] == []
-    assert printed.count(throughput.QUICK) == 2  # once for all their rates, once for memory
+    assert printed.count(throughput.QUICK) == 3  # all their rates, 135 million, memory
     assert "transformers imported: False" in printed
 
 
@@ -101,6 +103,7 @@ def test_the_file_says_nothing_of_paths_or_names(quick_run) -> None:
 def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(throughput, "measure", lambda *_: [])
+    monkeypatch.setattr(paged_decode, "measure", lambda *_: [])
     monkeypatch.setattr(manager_speed, "measure", lambda *_: {})
     monkeypatch.setattr(simulator_error, "measure", lambda *_: None)
     monkeypatch.setattr(simulator_error, "table", lambda _: "")

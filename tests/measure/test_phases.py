@@ -188,6 +188,16 @@ def test_bytes_are_those_of_the_weights_as_computed_and_of_the_cache_as_stored(m
     assert point.nbytes_parts == step_work.case_nbytes(SMALL, CASES[1], 4, 2)
 
 
+def test_a_cache_of_int8_is_measured_with_its_scales(model):
+    """4 values and a scale of 4 bytes: 2 bytes a value. As a dtype it is no format of a cache."""
+    run = PhaseRun(model, CASES[1:2], repetitions=1, cache_dtype="int8")
+    (point,) = run
+    assert run.result().cache_dtype == "int8"
+    assert point.nbytes_parts == step_work.case_nbytes(SMALL, CASES[1], 4, 2)
+    with pytest.raises(ValueError, match=r"cache_dtype is torch\.int8; give one of fp32"):
+        PhaseRun(model, CASES[1:2], cache_dtype=torch.int8)
+
+
 def test_a_prefill_does_more_flops_a_byte_than_a_decode(model):
     prefill, decode = measure_phases(model, CASES[:2], repetitions=1).points
     assert prefill.intensity > 4 * decode.intensity

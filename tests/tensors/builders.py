@@ -37,9 +37,13 @@ def make_engine(
     """An engine whose pool is full of NaN: whatever is read before it is written shows."""
     cache = PagedCache(model.config, num_blocks, block_size, dtype, device)
     if nan:
-        cache.key_cache.fill_(float("nan"))
-        cache.value_cache.fill_(float("nan"))
-    manager = KVCacheManager(BlockPool(num_blocks), block_size, enable_prefix_caching=caching)
+        cache.fill_with_nan()
+    manager = KVCacheManager(
+        BlockPool(num_blocks),
+        block_size,
+        enable_prefix_caching=caching,
+        window=model.config.widest_window,
+    )
     return LLMEngine(Scheduler(manager, SchedulerConfig(**limits)), ModelRunner(model, cache))
 
 

@@ -11,7 +11,7 @@ from gguf_files import TOKENS, tensors_of, write
 
 from kvlab import LLM, chat_prompt
 from kvlab.tensors.checkpoint import CheckpointError
-from kvlab.tensors.gguf_model import hugging_face_order, load_gguf
+from kvlab.tensors.gguf_model import hugging_face_order, load_gguf, load_gguf_tokenizer
 
 KINDS = gguf.GGMLQuantizationType
 
@@ -77,6 +77,9 @@ def test_text_and_chats_of_a_file(tmp_path):
     assert llm.tokenizer.decode(llm.encode("hi hi<|end|>")) == "hi hi"
     assert chat_prompt(llm, "hi") == [1, TOKENS.index("hi")]
     assert len(llm.generate("hi")[0].outputs[0].token_ids) > 0
+    alone = load_gguf_tokenizer(tmp_path / "small.gguf")
+    assert alone.encode("hi hi<|end|>") == llm.encode("hi hi<|end|>")
+    assert alone.settings == llm.tokenizer.settings
 
 
 def test_a_type_that_cannot_be_turned_back_is_named(tmp_path):

@@ -274,6 +274,12 @@ def test_a_block_size_that_cannot_be(llm: LLM, block_size: object) -> None:
         cache_layouts(llm, [[5]], block_size=block_size)
 
 
+def test_a_quantised_cache_is_refused():
+    codes = LLM(Decoder.random(ModelConfig(**CONFIG)), cache_dtype="int8", num_blocks=8)
+    with pytest.raises(ValueError, match="the llm's cache stores int8, and a rectangle here holds"):
+        cache_layouts(codes, [[5]])
+
+
 def test_too_wide_to_draw_and_too_large_for_memory() -> None:
     long = small(max_model_len=4096)
     with pytest.raises(ValueError, match=r"615 slots wide and the view draws 512 .* by 103"):

@@ -7,7 +7,8 @@ import pytest
 from kvlab.widgets.modules import FOLDER, PARTS
 
 SHARED = {"player.js", "editor.js"}  # the frame and the fields, whose names start with kv- and kve-
-VIEWS = {  # each of section 21.2, and the files that it alone brings
+VIEWS = {  # each of section 21.2 and the kernel's, and the files that it alone brings
+    "kernel_watch": {"kernel_pool.js", "kernel_state.js", "kernel_watch.js"},
     "latency_report": {"latency_plot.js", "latency_report.js"},
     "phase_timer": {"phases_plot.js", "phases.js", "phase_timer.js"},
     "ttft_parts": {"ttft_parts.js"},

@@ -59,6 +59,16 @@ def test_the_formula_stands_beside_the_measured_bytes() -> None:
     assert bytes_in_words(trace.meta, stop).endswith("they agree.")
 
 
+def test_the_formula_counts_the_scales_of_int8() -> None:
+    """8 values and a scale of 4 bytes are 12 bytes: 1.5 a value."""
+    llm = small_llm(cache_dtype="int8")
+    trace = traced(llm, [5, 6, 7, 8, 9], SamplingParams(max_tokens=4))
+    stop = growth_stops(trace, "r1")[5]
+    words, product = growth_formula(trace.meta, stop.held)
+    assert words.endswith("8 width · 1.5 B") and product == stop.nbytes == 1344
+    assert isinstance(product, int) and bytes_in_words(trace.meta, stop).endswith("they agree.")
+
+
 def test_bytes_that_do_not_fit_the_formula_are_called_wrong() -> None:
     document = json.loads(example().to_json())
     for event in document["events"]:

@@ -59,7 +59,7 @@ const ICONS = {
   large: "M2 4h16v10h-6.8v2H14v1.5H6V16h2.8v-2H2z M3.6 5.6v6.8h12.8V5.6z",
 };
 
-const thousands = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, ",");
+const thousands = (n) => (Number.isInteger(Number(n)) ? String(n).replace(/\B(?=(\d{3})+$)/g, ",") : String(n));
 const counted = (n, one) => `${thousands(n)} ${n === 1 ? one : one + "s"}`;
 
 /** Keys that stay JupyterLab's: saving, running the cell and their like. */
