@@ -45,6 +45,7 @@ def findings() -> list[Finding]:
         check_threads(),
         *check_devices(),
         check_triton(),
+        *check_attention(),
         check_widgets(),
         check_tiny_model(Path(kvlab.__file__).parent / "tiny"),
         check_smollm2(),
@@ -148,6 +149,26 @@ def _without_triton(reason: str) -> Finding:
         return Finding("Triton", "note", reason, "python -m pip install -c constraints.txt triton")
     text = "absent: it exists for Linux on x86_64 and aarch64 alone; only its kernels need it"
     return Finding("Triton", "note", text)
+
+
+def check_attention() -> list[Finding]:
+    """How an engine attends where nobody chooses, and whether it repeats decode steps as graphs."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    from kvlab.tensors.backends import unasked, why_no_triton
+    from kvlab.tensors.cuda_graph import why_no_graphs
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    no_kernels = why_no_triton(device)
+    backend = unasked(device, no_kernels)
+    text = f'attention_backend="{backend.name}": {backend.reason}'
+    if backend.name == "torch" and no_kernels is None:
+        text += '; "triton" would interpret its kernels, slowly'
+    no_graphs = why_no_graphs(backend.name, device)
+    graphs = "no: " + no_graphs if no_graphs else "yes, for decode steps"
+    return [Finding("attention", "ok", text), Finding("CUDA graphs", "ok", graphs)]
 
 
 def check_widgets() -> Finding:

@@ -85,6 +85,8 @@ class TransformersDecoder(Decoder):
         """input_ids, positions: [N] integers. Returns hidden states after the last norm, [N, D]."""
         assert input_ids.shape == positions.shape and input_ids.dim() == 1
         self._refuse_plain_attention(attention)
+        if self.lm.training:
+            raise RuntimeError("the model is in training mode, where dropout acts; call its eval()")
 
         def attend(
             module: nn.Module,

@@ -13,6 +13,7 @@ from kvlab.hf.decoder import TransformersDecoder
 from kvlab.hf.family import refuse_early
 from kvlab.llm import LLM
 from kvlab.tensors.checkpoint_files import opened, weight_files
+from kvlab.tensors.tokenizer import Tokenizer
 
 
 def load_llm(
@@ -38,11 +39,11 @@ def load_llm(
     """
     model = tiny.FOLDER if model == "tiny" else model
     decoder = open_decoder(model, dtype, device)
-    if tokenizer is None and isinstance(model, str | Path):
-        tokenizer = _tokenizer_folder(model)
     where = {"dtype": decoder.dtype, "device": decoder.device}
     llm = LLM(decoder, tokenizer=tokenizer, **where, **arguments)
     named = isinstance(model, str | Path)
+    if named and tokenizer is None and (folder := _tokenizer_folder(model)) is not None:
+        llm.tokenizer = Tokenizer(folder)  # it may have ids that the model lacks, as Gemma-3's has
     llm.name = Path(model).name if named else decoder.config.architecture
     return llm
 

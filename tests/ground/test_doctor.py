@@ -187,3 +187,13 @@ def test_a_value_set_after_the_import_is_a_problem() -> None:
     status, message, _ = report(before=late)
     assert status == "problem"
     assert "imported to be compiled, but TRITON_INTERPRET is now 1" in message
+
+
+def test_the_attention_backend_and_cuda_graphs_with_their_reasons() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("says what a machine without a GPU says")
+    attention, graphs = doctor.check_attention()
+    told = 'attention_backend="torch": the model is on cpu, where kernels are not compiled'
+    assert attention.message.startswith(told)
+    assert graphs.message == "no: they need an NVIDIA GPU, and the model is on cpu"

@@ -51,6 +51,17 @@ def test_dtype_and_cache_dtype(tmp_path):
     assert llm.generate(tokens(9), SamplingParams(max_tokens=3))[0].outputs[0].token_ids
 
 
+@pytest.mark.parametrize("stored", ["int8", "fp8"])
+def test_layers_with_capped_scores_read_a_quantised_cache(stored):
+    decoder, seen = open_decoder(model_of("Gemma2")), []
+    for cache_dtype in (torch.float32, stored):
+        llm = load_llm(decoder, cache_dtype=cache_dtype, block_size=4, num_blocks=32)
+        llm.runner.on_logits = lambda logits: seen.extend(x.clone() for x in logits.values())
+        llm.generate(tokens(13), SamplingParams(max_tokens=1))
+    error = float((seen[0] - seen[1]).abs().max())
+    assert 0 < error < 0.1 * float(seen[0].abs().max())
+
+
 def test_a_model_that_is_loaded_keeps_its_dtype():
     model = model_of("Phi3").to(torch.bfloat16)
     llm = load_llm(model, num_blocks=4)

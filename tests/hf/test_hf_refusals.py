@@ -6,6 +6,7 @@ from families import SIZES, model_of, own_logits, paged_logits, tokens, transfor
 
 from kvlab.hf import load_llm, open_decoder
 from kvlab.hf.family import longest
+from kvlab.tensors.lora import random_adapter
 
 SMALL = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
 HEADS = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 48}
@@ -137,3 +138,11 @@ def test_frequencies_that_depend_on_the_length_bound_the_length():
     assert float((found - own_logits(model, ids)).abs().max()) < 1e-4
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     assert longest(transformers.LlamaConfig(**SIZES, rope_parameters=dynamic)) == 256
+
+
+def test_adapters_are_for_kvlabs_own_decoder():
+    llm = load_llm(model_of("Llama"), block_size=4, num_blocks=32)
+    for source in ("a folder", random_adapter(llm.model.config)):
+        with pytest.raises(ValueError, match="an adapter goes with kvlab's own decoder"):
+            llm.load_adapter("x", source)
+    assert llm.adapters == {}

@@ -12,6 +12,7 @@ from kvlab.core.request import SamplingParams
 from kvlab.tensors.checkpoint import CheckpointError, load_config, load_model
 
 transformers = pytest.importorskip("transformers")
+huggingface_hub = pytest.importorskip("huggingface_hub")
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
@@ -141,3 +142,17 @@ def test_a_folder_without_a_tokenizer_tells_the_way_to_token_ids(tmp_path):
     assert "LLM(kvlab.tensors.checkpoint.load_model(FOLDER))" in str(caught.value)
     (answer,) = LLM(load_model(tmp_path), num_blocks=8).generate([5], SamplingParams(max_tokens=2))
     assert len(answer.outputs[0].token_ids) == 2
+
+
+def test_a_family_of_the_hub_that_transformers_runs_is_sent_there(tmp_path, monkeypatch):
+    place = tmp_path / "models--me--gemma"
+    for part in ("refs", "snapshots/abc"):
+        (place / part).mkdir(parents=True)
+    (place / "refs" / "main").write_text("abc")
+    config = transformers.Gemma2Config(architectures=["Gemma2ForCausalLM"])
+    config.save_pretrained(place / "snapshots" / "abc")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match="'Gemma2ForCausalLM' is not supported") as caught:
+        LLM("me/gemma")
+    assert "kvlab.hf.load_llm('me/gemma') runs its layers" in str(caught.value)
