@@ -74,7 +74,7 @@ class Turn:
 
     @property
     def masked(self) -> tuple[int, ...]:
-        """Positions of the tile's masked places: nothing was read for them."""
+        """Positions of the tile's masked places: no keys were read for them."""
         pairs = zip(self.positions, self.keys, strict=True)
         return tuple(position for position, slot in pairs if slot is None)
 

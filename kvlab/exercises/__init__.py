@@ -3,6 +3,7 @@
     predict("21.6-p1", None)      the reader commits to an answer before the run shows it
     reveal("21.6-p1", actual)     in the cell of the run: the real value beside the reader's
     check("21.1-2", answer)       right, not yet (and which mistake), or not answered yet
+    score("21.7")                 how many predictions were as the run showed; stays in this kernel
     hint("21.1-2", 1)             three hints, each saying more than the one before
     solution("21.1-2")            a worked solution
 
@@ -20,6 +21,7 @@ from kvlab.exercises.exercise import Exercise, Mistake, Prediction
 from kvlab.exercises.helping import hint, solution
 from kvlab.exercises.predicting import predict, reveal
 from kvlab.exercises.registry import ids, sections
+from kvlab.exercises.scoring import score
 
 __all__ = [
     "Box",
@@ -32,6 +34,7 @@ __all__ = [
     "ids",
     "predict",
     "reveal",
+    "score",
     "sections",
     "solution",
 ]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import FunctionType
 
 from kvlab.exercises import endless
-from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.isolation import standard_settings
-from kvlab.exercises.reading import Unreadable, plain, same, show_argument
+from kvlab.exercises.launched import Launched
+from kvlab.exercises.reading import Unreadable, plain, same
 
 STILL_RUNNING = "was still running after {:,} lines"
 HALF = 2**-7  # bfloat16 keeps 8 binary digits, and a few roundings add up
@@ -38,16 +38,18 @@ def attempt(function: Callable, arguments: Sequence[object]) -> Outcome:
     An exception becomes a failure, and so does a loop that does not end; an interruption from the
     keyboard is passed on.
     """
+    home = function.home if issubclass(type(function), Launched) else ""
     with standard_settings():
         try:
-            with endless.bounded() as lines:
+            with endless.bounded(home) as lines:
                 result = function(*arguments)
         except KeyboardInterrupt:
             raise
         except endless.EndlessError as error:
-            return Outcome(failure=f"{STILL_RUNNING.format(endless.MOST_LINES)}{_where(error)}")
+            where = _where(error, home)
+            return Outcome(failure=f"{STILL_RUNNING.format(endless.MOST_LINES)}{where}")
         except BaseException as error:
-            failure = f"raised {_said(error)}{_where(error)}"
+            failure = f"raised {_said(error)}{_where(error, home)}"
             return Outcome(failure=failure, raised=type(error).__name__)
         if lines.are_spent:
             return Outcome(failure=STILL_RUNNING.format(endless.MOST_LINES))
@@ -91,14 +93,6 @@ def alike(theirs: Outcome, mine: Outcome) -> bool:
     return agrees(theirs.value, mine)
 
 
-def example(exercise: Exercise, place: int, outcome: Outcome, wanted: object) -> str:
-    """The case at `place`: inputs, what the reader's function does with them, what is right."""
-    arguments = zip(exercise.kind.arguments, exercise.cases()[place], strict=True)
-    call = ", ".join(f"{name}={show_argument(value)}" for name, value in arguments)
-    did = outcome.failure or f"gives {exercise.kind.tell(outcome.value)}"
-    return f"{exercise.kind.name}({call}) {did}; {exercise.truth} {exercise.kind.tell(wanted)}."
-
-
 def _said(error: BaseException) -> str:
     """The exception's name and first line, without addresses, which differ from run to run."""
     name = type(error).__name__
@@ -111,11 +105,14 @@ def _said(error: BaseException) -> str:
     return f"{name}: {re.sub(r' at 0x[0-9a-fA-F]+', '', text)}"
 
 
-def _where(error: BaseException) -> str:
-    """The last line of the reader's own code, counted in its cell or file."""
+def _where(error: BaseException, home: str) -> str:
+    """The last line of the reader's own code, counted in its cell or file.
+
+    home: that file; "" if it is the one of the function that was called.
+    """
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `attempt`
-    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    own = [f for f in frames if f.filename == (home or frames[0].filename)]
     if not own:
-        return " when it was called"
+        return "" if home else " when it was called"
     line = f" ({own[-1].line})" if own[-1].line else ""
     return f" in line {own[-1].lineno}{line}"

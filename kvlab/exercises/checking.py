@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 
 from kvlab.exercises import registry
 from kvlab.exercises.box import Box, Boxes
-from kvlab.exercises.calls import Outcome, agrees, agrees_in_half, alike, attempt, example, is_stub
+from kvlab.exercises.calls import Outcome, agrees, agrees_in_half, alike, attempt, is_stub
 from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.isolation import standard_settings
 from kvlab.exercises.kinds import Function, Numbers
 from kvlab.exercises.matches import Matches
-from kvlab.exercises.reading import Unreadable, guarded, is_open, plain, same
+from kvlab.exercises.reading import Elsewhere, Unreadable, guarded, is_open, plain, same
 
 ROUNDED = 1e-2  # a wrong value is recognised when it is given rounded, too
 
@@ -30,6 +30,8 @@ def check(exercise_id: str | Mapping[str, object], answer: object = None) -> Box
         return _open(exercise)
     try:
         value = guarded(lambda: exercise.kind.read(answer))
+    except Elsewhere as found:
+        return Box("elsewhere", exercise.id, (f"{found}.",))
     except Unreadable as found:
         said = str(found)
         sentence = said if said.startswith(("You", "Entry")) else f"You gave {said}."
@@ -88,7 +90,8 @@ def _check_function(exercise: Exercise, function: Callable) -> Box:
         count = f"Agrees with the real run on {len(mine)} inputs."
         return Box("right", exercise.id, (count, exercise.why))
     first = failing[0]
-    shown = example(exercise, first, mine[first], wanted[first])
+    case = exercise.cases()[first]
+    shown = exercise.kind.example(case, mine[first], wanted[first], exercise.truth)
     known = _known_mistake(exercise, wanted, mine)
     return _wrong(exercise, (known, shown) if known else (shown,))
 

@@ -26,9 +26,9 @@ class Lines:
     Only lines in the function's own file count, and calls of all functions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, home: str = "") -> None:
         self.left = MOST_LINES
-        self._home = ""
+        self._home = home
 
     @property
     def are_spent(self) -> bool:
@@ -44,7 +44,7 @@ class Lines:
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Callable | None:
         """A call: whether to follow it line by line, and by what."""
         code = frame.f_code
-        if not self._home:  # the first call is the reader's function
+        if not self._home:  # then the first call is the reader's function
             self._home = code.co_filename
         self._line(frame, event, _argument)
         if code.co_filename != self._home:
@@ -66,12 +66,14 @@ class Lines:
 
 
 @contextmanager
-def bounded() -> Iterator[Lines]:
+def bounded(home: str = "") -> Iterator[Lines]:
     """Raises EndlessError in the function that is called inside, once it has run MOST_LINES lines.
+
+    home: the file of the reader's code; "" stands for that of the function that is called.
 
     Where a debugger follows the lines already, nothing is counted: it can stop the loop itself.
     """
-    lines = Lines()
+    lines = Lines(home)
     if sys.gettrace() is not None:
         yield lines
         return

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from kvlab.exercises.reading import Unreadable, kind_of, plain, same, show
+from kvlab.exercises.reading import Unreadable, kind_of, plain, same, show, show_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -256,3 +256,10 @@ class Function:
     def tell(self, value: object) -> str:
         """What counts of one call, in words."""
         return show(value)
+
+    def example(self, arguments: tuple, outcome: Outcome, wanted: object, truth: str) -> str:
+        """A case: inputs, what the reader's function does with them, what is right."""
+        named = zip(self.arguments, arguments, strict=True)
+        call = ", ".join(f"{name}={show_argument(value)}" for name, value in named)
+        did = outcome.failure or f"gives {self.tell(outcome.value)}"
+        return f"{self.name}({call}) {did}; {truth} {self.tell(wanted)}."

@@ -5,7 +5,7 @@ lives, is what was said before the run and what was said after it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvlab.exercises import registry
 from kvlab.exercises.box import Box, Boxes
@@ -16,11 +16,20 @@ from kvlab.exercises.reading import Unreadable, guarded, is_open, same
 
 @dataclass
 class Commitment:
-    """first: what counts, fixed once the run has shown its value. now: what the cell says."""
+    """first: what counts, fixed once the run has shown its value. now: what the cell says.
+
+    actual: the value of the last run that was shown beside it.
+    """
 
     first: object
     now: object
     is_revealed: bool = False
+    actual: object = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the run has shown what was said before it."""
+        return self.is_revealed and same(self.actual, self.first)
 
 
 _kept: dict[str, Commitment] = {}
@@ -85,7 +94,7 @@ def reveal(question: str | Mapping[str, object], actual: object = None) -> Box |
     kept = _kept.get(question)
     if kept is None:
         return Box("run", question, facts=(run,))
-    kept.is_revealed = True
+    kept.is_revealed, kept.actual = True, value
     facts = (("you said", asked.kind.show(kept.first)), run)
     lines = [] if same(kept.first, kept.now) else [_changed(asked, kept)]
     if same(value, kept.first):
@@ -96,6 +105,11 @@ def reveal(question: str | Mapping[str, object], actual: object = None) -> Box |
             lines.append(mistake.says)
             break
     return Box("other", question, (*lines, asked.why), facts)
+
+
+def commitments(section: str) -> dict[str, Commitment]:
+    """What is kept of a section's predictions, by id, in the order of the section."""
+    return {name: replace(_kept[name]) for name in registry.ids(section) if name in _kept}
 
 
 def forget() -> None:

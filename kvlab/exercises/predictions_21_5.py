@@ -1,4 +1,4 @@
-"""Section 21.5's predictions: table 21.1 and the five steps after it, and a fork."""
+"""Section 21.5's predictions: table 21.1 and the five steps after it, a fork, and formats."""
 
 from kvlab.exercises.exercise import Mistake, Prediction
 from kvlab.exercises.kinds import BlockIds, Number, Numbers
@@ -105,4 +105,36 @@ COPIES_OF_A_FORK = Prediction(
     why="Copied is what somebody writes to while others hold it: the last block, once.",
 )
 
-PREDICTIONS = (POSITION_6, POSITION_8, BLOCKS_OF_C, FREE_AFTER_A, COPIES_OF_A_FORK)
+FORMATS_THAT_CHANGE_IT = Prediction(
+    id="21.5-p6",
+    question=(
+        "One request is decoded over five caches that keep keys and values in fewer bits: fp16, "
+        "bf16, int8, fp8 and 4 bits. Twelve outputs each, always the token of the largest score. "
+        "In how many of the five runs is another token selected than in float64?"
+    ),
+    kind=Number("runs"),
+    mistakes=(
+        Mistake(
+            "Scores changed in all five. A token changes only where the error overturns its lead.",
+            lambda changed: 5,
+        ),
+        Mistake(
+            "Where two tokens nearly tie, the error of 4 bits is enough to turn them.",
+            lambda changed: 0,
+        ),
+        Mistake(
+            "fp8's error was there as well, and each token's lead outlasted it.",
+            lambda changed: changed + 1,
+        ),
+    ),
+    why="All scores changed; only the largest error met a lead that was small enough.",
+)
+
+PREDICTIONS = (
+    POSITION_6,
+    POSITION_8,
+    BLOCKS_OF_C,
+    FREE_AFTER_A,
+    COPIES_OF_A_FORK,
+    FORMATS_THAT_CHANGE_IT,
+)

@@ -21,6 +21,10 @@ class Unreadable(Exception):
     """The answer is not of a kind that can be compared; the text says what it is instead."""
 
 
+class Elsewhere(Unreadable):
+    """The answer could be read, but not on this machine; the text says why."""
+
+
 def is_open(answer: object) -> bool:
     """Whether nothing has been answered: None, an ellipsis, or a list or dict of nothing else."""
     if type(answer) in (list, tuple, dict) and answer:

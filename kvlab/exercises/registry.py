@@ -15,7 +15,14 @@ def sections() -> tuple[str, ...]:
     path = importlib.import_module(PACKAGE).__path__
     names = [m.name for m in pkgutil.iter_modules(path) if m.name.startswith("section_")]
     found = [name.removeprefix("section_").replace("_", ".") for name in names]
-    return tuple(sorted(found, key=lambda name: [int(part) for part in name.split(".")]))
+    return tuple(sorted(found, key=_place))
+
+
+def _place(section: str) -> tuple[int, int, str]:
+    """21.5, then the extra section 21.5b, then 21.6."""
+    chapter, _, rest = section.partition(".")
+    number = rest.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(chapter), int(number), rest.removeprefix(number)
 
 
 @cache

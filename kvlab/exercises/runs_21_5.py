@@ -144,7 +144,7 @@ def shared_cases() -> Sequence[tuple[list[int], int, list[int], list[int], int]]
     )
 
 
-def _fresh(kinds: Sequence[type[Allocator]]) -> Sequence[tuple[type[Allocator]]]:
+def fresh(kinds: Sequence[type[Allocator]]) -> Sequence[tuple[type[Allocator]]]:
     """Each as a class of its own, which a check may change without harm; all have one name."""
 
     def own(kind: type[Allocator]) -> type[Allocator]:
@@ -157,8 +157,8 @@ def _fresh(kinds: Sequence[type[Allocator]]) -> Sequence[tuple[type[Allocator]]]
 
 
 def evicting() -> Sequence[tuple[type[Allocator]]]:
-    return _fresh(EVICTING)
+    return fresh(EVICTING)
 
 
 def forking() -> Sequence[tuple[type[Allocator]]]:
-    return _fresh(FORKING)
+    return fresh(FORKING)

@@ -117,9 +117,7 @@ class KernelTeller:
         if turn.values != turn.keys:
             values = ranges([s for s in turn.values if s is not None])
             told = f"keys are read from slots {slots}, values from slots {values or 'nowhere'}"
-        masked = len(turn.masked)
-        rest = f" The {count(masked, 'masked place')} read{'s' if masked == 1 else ''} nothing."
-        return f"{self._where(program, index)}: {told}.{rest if masked else ''}"
+        return f"{self._where(program, index)}: {told}.{_at_masked_places(turn)}"
 
     def sums(self, program: Program, index: int) -> str:
         turn, first = program.turns[index], program.kv_head * self.log.group
@@ -236,6 +234,20 @@ class KernelTeller:
 
 def _places(turn: Turn) -> zip:
     return zip(turn.positions, turn.keys, strict=True)
+
+
+def _at_masked_places(turn: Turn) -> str:
+    """What was read for the places whose keys are masked: nothing, unless V's load has no mask."""
+    masked = len(turn.masked)
+    values = sum(k is None and v is not None for k, v in zip(turn.keys, turn.values, strict=True))
+    if not masked:
+        return ""
+    places, one = count(masked, "masked place"), masked == 1
+    if not values:
+        return f" The {places} read{'s' if one else ''} nothing."
+    if values == masked:
+        return f" The {places} read{'s' if one else ''} no keys, but values all the same."
+    return f" The {places} read no keys; {values} of them read values all the same."
 
 
 def _minus(value: float) -> str:

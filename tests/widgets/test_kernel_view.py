@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "core"))
 
-from kernel_log_cases import FIRST, SECOND, TURNS, small_log, turn
+from kernel_log_cases import FIRST, LAST, NOTHING, SECOND, TURNS, small_log, turn
 
 from kvlab.core.kernel_log import recorded_log
 from kvlab.widgets import kernel_html, kernel_payload, kernel_view
@@ -22,6 +22,21 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def said(log, kind: str) -> list[str]:
     return [stop["sentence"] for stop in kernel_payload(log)["stops"] if stop["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ((20, 21, 2, 3), "20 to 21, 2 to 3. The 2 masked places read no keys, but values all the"),
+        ((20, 21, 2, None), "20 to 21, 2. The 2 masked places read no keys; 1 of them read values"),
+        ((20, None, None, None), "values from slots 20. The 2 masked places read nothing."),
+    ],
+)
+def test_values_read_without_a_mask_are_told(values, told) -> None:
+    unmasked = turn(8, values, ((2, 5),), NOTHING, LAST, keys=(20, 21, None, None))
+    sentence = said(small_log((*TURNS[:2], unmasked)), "read")[2]
+    assert "keys are read from slots 20 to 21, values from slots" in sentence
+    assert told in sentence
 
 
 def test_stops_come_in_the_order_in_which_things_happened() -> None:
