@@ -12,7 +12,7 @@ ifneq ($(TORCH_INDEX),)
 TORCH_URL := $(if $(findstring ://,$(TORCH_INDEX)),,https://download.pytorch.org/whl/)$(TORCH_INDEX)
 endif
 
-.PHONY: help lab test notebooks bench soak
+.PHONY: help lab test notebooks book bench soak
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed 's/:.*## /	/'
@@ -24,11 +24,13 @@ test: export OMP_NUM_THREADS = 1
 test: $(READY)  ## lint, tests, and every notebook run again and compared
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=120 notebooks
+	$(BIN)/python -m pytest -n 2 --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=120 tests notebooks
 
 notebooks: $(READY)  ## write notebooks/*.ipynb from notebooks/source and execute them
 	$(BIN)/python -m kvlab.book.notebooks
+
+book: $(READY)  ## build the static site from the executed notebooks into site/
+	$(BIN)/kvlab book build
 
 bench: $(READY)  ## measure this machine into benchmarks/results
 	$(BIN)/kvlab bench --out benchmarks/results

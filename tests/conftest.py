@@ -17,3 +17,6 @@ def pytest_configure(config) -> None:
     except ImportError:  # bookkeeping is tested without torch too
         return
     torch.set_num_threads(1)
+    from kvlab import triton_mode
+
+    triton_mode.choose()  # the interpreter, where there is no GPU, before a test imports triton

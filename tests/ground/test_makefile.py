@@ -29,7 +29,7 @@ def make(clone: Path, *arguments: str) -> subprocess.CompletedProcess:
 def test_make_alone_lists_the_targets(clone: Path) -> None:
     shown = make(clone).stdout.splitlines()
     targets = [line.split("\t")[0] for line in shown]
-    assert targets == ["help", "lab", "test", "notebooks", "bench", "soak"]
+    assert targets == ["help", "lab", "test", "notebooks", "book", "bench", "soak"]
 
 
 def test_an_old_python_is_refused_in_a_sentence(clone: Path) -> None:

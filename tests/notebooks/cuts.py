@@ -20,7 +20,7 @@ CUTS = (
         "tensors/kv_cache.py",
         "rows.index_copy_(0, slot_mapping, new.flatten(1).to(rows.dtype))",
         "pass",
-        ("21.6-c", "21.1-c", "21.0-a"),
+        ("21.6-c", "21.1-c", "21.0-a", "21.7-a"),
     ),
     Cut(
         "a pass does not append its keys",
@@ -86,6 +86,13 @@ CUTS = (
         ("21.1-g", "21.1-i", "21.1-k"),
     ),
     Cut(
+        "keys are cached as they were before the rotation",
+        "tensors/model.py",
+        "query_key = rotate(query_key, cos, sin)",
+        "query_key = torch.cat((rotate(query_key[:, :hq], cos, sin), query_key[:, hq:]), dim=1)",
+        ("21.1-o",),
+    ),
+    Cut(
         "query heads that no KV heads can be shared out to are accepted",
         "tensors/config.py",
         "if self.num_query_heads % self.num_kv_heads:",
@@ -118,7 +125,7 @@ CUTS = (
         "core/scheduler.py",
         "r.num_computed_tokens = row.end",
         "r.num_computed_tokens = row.end + len(row.samplers)",
-        ("21.6-b", "21.6-d", "21.6-c"),
+        ("21.6-b", "21.6-d", "21.6-c", "21.7-a"),
     ),
     Cut(
         "probabilities that were cut off are not made up for",
@@ -144,9 +151,9 @@ CUTS = (
     Cut(
         "a request that has ended keeps its blocks",
         "core/kv_cache_manager.py",
-        "released = self.pool.free_blocks(reversed(table))",
-        "released = []",
-        ("21.6-g", "21.5-c"),
+        "return self.pool.free_blocks(reversed(blocks))",
+        "return []",
+        ("21.6-g", "21.5-c", "21.7-d"),
     ),
     Cut(
         "blocks are taken from the tail of the free queue",
@@ -160,14 +167,14 @@ CUTS = (
         "core/block_pool.py",
         "block.ref_cnt += 1",
         "block.ref_cnt = 1",
-        ("21.5-c", "21.5-d"),
+        ("21.5-c", "21.5-d", "21.7-d"),
     ),
     Cut(
         "immediate release keeps identities",
         "core/kv_cache_manager.py",
         "if not self.policy.retain_freed:",
         "if False:",
-        ("21.5-c",),
+        ("21.5-c", "21.7-d"),
     ),
     Cut(
         "a shared, partly filled block is written without a copy",
@@ -193,9 +200,16 @@ CUTS = (
     Cut(
         "each entry of a table is followed as if the blocks lay in a row",
         "tensors/input_batch.py",
-        "torch.tensor(table, dtype=torch.long, device=device),",
-        "torch.tensor([range(width) for _ in table], dtype=torch.long, device=device),",
+        "table = table.view(len(rows), width)",
+        "table = torch.arange(width, device=device).repeat(len(rows), 1)",
         ("21.5-a", "21.5-f"),
+    ),
+    Cut(
+        "int8 codes are read without their scales",
+        "tensors/stored.py",
+        "return codes.float() * scale[..., None]",
+        "return codes.float()",
+        ("21.5-h",),
     ),
     Cut(
         "a runner without a second tier lets a transfer pass",
@@ -224,7 +238,7 @@ CUTS = (
         "core/kv_cache_manager.py",
         "if not self.enable_prefix_caching:\n            return [], 0",
         "if True:\n            return [], 0",
-        tuple(f"21.4-{letter}" for letter in "dkabfeghij"),
+        (*(f"21.4-{letter}" for letter in "dkabfeghij"), "21.5-i", "21.7-c"),
     ),
     Cut(
         "equal identities are trusted, whatever the blocks hold",
@@ -238,7 +252,21 @@ CUTS = (
         "core/hashing.py",
         'keys = (("adapter", adapter),) if adapter is not None else ()',
         "keys = ()",
+        ("21.4-b", "21.4-f", "21.7-c"),
+    ),
+    Cut(
+        "an adapter's identity leaves out its numbers",
+        "tensors/lora.py",
+        "digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())",
+        "pass",
         ("21.4-b", "21.4-f"),
+    ),
+    Cut(
+        "an adapter enters the identity and is never applied",
+        "tensors/runner.py",
+        "more = () if adapted is None else (adapted,)",
+        "more = ()",
+        ("21.4-b",),
     ),
     Cut(
         "the salt does not enter the identity",
@@ -252,14 +280,14 @@ CUTS = (
         "core/prefix_lookup.py",
         'root_hash({**configuration, "block_size": block_size})',
         "root_hash({})",
-        ("21.4-b",),
+        ("21.4-b", "21.7-c"),
     ),
     Cut(
         "two models of one shape have the same digest",
         "tensors/identity.py",
         '"weights": weights_digest(model),',
         '"weights": "",',
-        ("21.4-b",),
+        ("21.4-b", "21.7-c"),
     ),
     Cut(
         "a hit is shared with one token less than the block holds",
@@ -273,14 +301,14 @@ CUTS = (
         "core/kv_cache_manager.py",
         "if not self.policy.retain_freed:",
         "if True:",
-        ("21.4-d", "21.4-j"),
+        ("21.4-d", "21.4-j", "21.7-d"),
     ),
     Cut(
         "an evicted block keeps its identity",
         "core/block_pool.py",
         "self.uncache(block)\n                if self.on_evict:",
         "if self.on_evict:",
-        ("21.4-j",),
+        ("21.4-j", "21.7-d"),
     ),
     Cut(
         "logits are kept for no block",
@@ -364,9 +392,8 @@ CUTS = (
     Cut(
         "a block that goes to the CPU tier is not copied",
         "tensors/host_tier.py",
-        "zip(self.blocks[copy.dst], self._halves(copy.src), strict=True):\n"
-        "                half.copy_(source)",
-        "zip(self.blocks[copy.dst], self._halves(copy.src), strict=True):\n                pass",
+        "zip(part[copy.dst], pair, strict=True):\n                    half.copy_(source)",
+        "zip(part[copy.dst], pair, strict=True):\n                    pass",
         ("21.3-j", "21.3-k"),
     ),
     Cut(
@@ -381,7 +408,7 @@ CUTS = (
         "core/metrics.py",
         "return (self.events[-1].time - self.events[0].time) / (n - 1)",
         "return (self.events[-1].time - self.events[0].time) / n",
-        ("21.2-c", "21.2-d", "21.2-e"),
+        ("21.2-c", "21.2-d", "21.2-e", "21.7-b"),
     ),
     Cut(
         "one token has a TPOT of 0",

@@ -1,15 +1,16 @@
-"""Make a cut in a copy of the package, and run a section's cells against that copy."""
+"""Make a cut in a copy of the package, and run claims' cells against that copy."""
 
-import json
-import os
+import compileall
+import multiprocessing
+import py_compile
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 from cuts import CUTS, Cut
+from run_cells import claims_that_fail
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = {
@@ -20,46 +21,52 @@ SECTIONS = {
     "21.4": "21_4_prefix",
     "21.5": "21_5_paging",
     "21.6": "21_6_growth",
+    "21.7": "21_7_checkpoint",
 }
+LOADED_ONCE = (  # what the cells import beside kvlab; not triton, whose mode kvlab chooses first
+    *("torch", "matplotlib.pyplot", "anywidget", "ipywidgets", "jupytext", "tokenizers"),
+    *("safetensors.torch", "httpx", "starlette", "uvicorn", "prometheus_client", "run_cells"),
+)
 
 
 def copy_of_package(home: Path) -> Path:
-    """A copy of the package and the notebooks' sources, to cut in."""
+    """A copy of the package and the notebooks' sources, to cut in.
+
+    It is compiled ahead, in the form that is taken only while a source reads the same: a file with
+    a cut is compiled again, however soon after the last one it was written.
+    """
     shutil.copytree(ROOT / "kvlab", home / "kvlab", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "notebooks/source", home / "notebooks/source")
+    same_text = py_compile.PycInvalidationMode.CHECKED_HASH
+    assert compileall.compile_dir(home / "kvlab", quiet=1, invalidation_mode=same_text)
     return home
 
 
-def outcome(home: Path, notebook: str, claims: Sequence[str] = ()) -> dict:
-    """Which claims failed when the notebook's cells ran against the package under `home`."""
-    path = os.pathsep.join([str(home), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [
-            *(sys.executable, "-B", str(Path(__file__).with_name("run_cells.py"))),
-            *(str(home / f"notebooks/source/{notebook}.py"), *claims),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+def outcome(home: Path, notebook: str, claims: Sequence[str] = ()) -> dict[str, str]:
+    """`claims_that_fail`, in a fresh process.
+
+    Where the system can, it is forked from one that has loaded torch and its like, and no kvlab.
+    """
+    can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if can_fork else "spawn")
+    context.set_forkserver_preload(list(LOADED_ONCE))
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
+        return process.submit(claims_that_fail, home, notebook, claims).result()
 
 
-def uncut(home: Path, section: str) -> list[str]:
-    """What fails in a section's cells without any cut."""
+def uncut(home: Path, section: str) -> dict[str, str]:
+    """What fails in a section's claims without any cut."""
     found = outcome(home, SECTIONS[section])
-    failed = [f"{claim}: {error}" for claim, error in found["claims"].items() if error]
-    return failed + found["others"]
+    assert found, f"no claim in {section}"
+    return {claim: error for claim, error in found.items() if error}
 
 
-def cuts_of(*sections: str) -> list:
-    """pytest parameters (cut, section), one for each of these sections that a cut names."""
-    pairs = [(cut, section) for cut in CUTS for section in sections]
+def all_cuts() -> list:
+    """pytest parameters (cut, section), one for each section that a cut names."""
     return [
         pytest.param(cut, section, id=f"{section}: {cut.what}")
-        for cut, section in pairs
+        for section in SECTIONS
+        for cut in CUTS
         if any(claim.startswith(section) for claim in cut.claims)
     ]
 
@@ -72,7 +79,7 @@ def unmoved(home: Path, cut: Cut, section: str) -> list[str]:
     path.write_text(text.replace(cut.old, cut.new), encoding="utf-8")
     claims = [claim for claim in cut.claims if claim.startswith(section)]
     try:
-        found = outcome(home, SECTIONS[section], claims)["claims"]
+        errors = outcome(home, SECTIONS[section], claims)
     finally:
         path.write_text(text, encoding="utf-8")
-    return [claim for claim in claims if found[claim] is None]
+    return [claim for claim in claims if not errors[claim]]

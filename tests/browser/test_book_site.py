@@ -1,0 +1,147 @@
+"""The built book in a browser, from its files alone: no server, no kernel, no network."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright", reason="the browser tests need the extra dev")
+
+from axe_playwright_python.sync_playwright import Axe
+from lab_server import Watch
+from playwright.sync_api import Page, expect
+
+from kvlab.book.build import build
+from kvlab.book.checks import Page as ParsedPage
+from kvlab.book.manifest import read
+
+ROOT = Path(__file__).parents[2]
+PAGES = [section.notebook for section in read(ROOT).written]
+WIDTHS = (390, 1280, 1920)
+# mdBook's frames that hold the text: one that is wider inside than outside scrolls sideways.
+WIDER = """[...document.querySelectorAll("html, .page, .content, main")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.className || one.tagName)"""
+# Places of a view that are drawn faintly because they are not there yet; and its inner scrollers,
+# which follow the stop that the keys choose.
+FAINT = (".kvg-n", ".kvg-scroll", ".kvb-scroll", "[data-dim]")
+AXE = {"resultTypes": ["violations"], "preload": False}  # preloading would fetch the style sheets
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("book") / "site")
+
+
+@pytest.fixture
+def leaf(browser: object, site: Path) -> Iterator[Callable[..., Page]]:
+    """leaf(name) opens a page of the book, everything mounted; watched to the end."""
+    watches = []
+
+    def open_page(name: str, **options: object) -> Page:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
+        context.add_init_script(
+            "window.print = () => { window.printed = document.documentElement.dataset.kvlab; }"
+        )
+        watches.append(Watch(context.new_page()))
+        page = watches[-1].page
+        page.goto((site / f"{name}.html").as_uri())
+        if options.get("java_script_enabled", True):
+            page.locator("html[data-kvlab=ready]").wait_for(state="attached")
+        return page
+
+    yield open_page
+    for watch in watches:
+        watch.page.context.close()
+        assert watch.wrong == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_view_of_a_page_scrubs_by_keyboard_and_the_page_fits_its_window(
+    leaf: Callable[..., Page], name: str
+) -> None:
+    page = leaf(name, viewport={"width": WIDTHS[0], "height": 800})
+    for width in WIDTHS:  # growing: a phone has no open sidebar
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate(WIDER) == [], f"at {width} pixels"
+    forms = page.locator(".kvlab-view")
+    assert page.locator(".kvlab-view > .kv").count() == forms.count()
+    for view in page.locator(".kv[data-total]").all():
+        last = int(view.get_attribute("data-total") or 0)
+        view.focus()
+        for key, stop in (("End", last), ("Home", 0), ("ArrowRight", min(1, last))):
+            view.press(key)
+            expect(view).to_have_attribute("data-stop", str(stop))
+    assert page.url.endswith(f"/{name}.html")  # the arrows turned no page of the book
+
+
+def test_search_finds_copy_on_write(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_0_start")
+    page.locator("#mdbook-search-toggle").click()
+    page.locator("#mdbook-searchbar").press_sequentially("copy-on-write")
+    found = page.locator("#mdbook-searchresults a")
+    expect(found.first).to_be_visible()
+    assert any("21_5" in (link.get_attribute("href") or "") for link in found.all())
+
+
+def test_the_print_page_is_whole_before_it_prints(leaf: Callable[..., Page], site: Path) -> None:
+    page = leaf("print")
+    page.wait_for_function("window.printed")
+    assert page.evaluate("window.printed") == "ready"  # drawn and mounted first
+    pages = [ParsedPage(site / f"{name}.html") for name in PAGES]
+    mounted = page.locator(".kvlab-view > .kv").count()
+    drawn = page.locator(".kvlab-math > :is(.katex, .katex-display)").count()
+    code = page.locator("main pre > code.language-python").count()
+    assert mounted == sum(one.views for one in pages) > 20
+    assert drawn == sum(one.formulas for one in pages) > 50
+    stops = page.locator(".kvlab-view > .kv[data-stop]")
+    assert stops.count() > 10
+    assert all(int(one.get_attribute("data-stop") or 0) > 0 for one in stops.all())
+    tables = page.locator(".kvlab-view table").count()
+    assert tables >= mounted  # paper cannot be stepped through: the tables stand below the pictures
+    assert code == sum(one.code for one in pages) > 200
+
+
+def test_the_dark_theme_reaches_the_views_and_the_next_page(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_6_growth")
+    view = page.locator(".kvlab-view > .kv").first
+    expect(view).to_have_css("background-color", "rgb(255, 255, 255)")
+    page.locator("#mdbook-theme-toggle").click()
+    page.locator("#mdbook-theme-navy").click()
+    expect(page.locator("html")).to_contain_class("navy")
+    expect(view).to_have_css("background-color", "rgb(20, 23, 27)")
+    page.goto(page.url.replace("21_6_growth", "21_1_reuse"))
+    expect(page.locator("html")).to_contain_class("navy")
+
+
+def test_a_system_in_the_dark_gets_the_dark_theme(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_0_start", color_scheme="dark")
+    expect(page.locator("html")).to_contain_class("navy")
+
+
+def test_without_scripts_every_formula_picture_and_table_shows(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_1_reuse", java_script_enabled=False)
+    formulas, views = page.locator("main math"), page.locator(".kvlab-view")
+    assert formulas.count() == page.locator(".kvlab-math").count() > 10
+    assert all((box.bounding_box() or {"width": 0})["width"] > 3 for box in formulas.all()[:10])
+    for view in views.all():
+        expect(view.locator("table").first).to_be_visible()
+    for picture in page.locator("main img").all():
+        expect(picture).to_be_visible()
+
+
+def test_a_number_in_the_text_leads_to_its_equation(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_2_latency")
+    page.get_by_role("link", name="eq 21.4").first.click()
+    equation = page.locator("#eq-21\\.4")
+    expect(equation).to_be_in_viewport()
+    expect(equation).to_contain_text("(21.4)")
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("21_6_growth", "light"), ("21_0_start", "dark")])
+def test_axe_finds_nothing_serious_in_the_text_and_the_views(
+    leaf: Callable[..., Page], name: str, scheme: str
+) -> None:
+    page = leaf(name, color_scheme=scheme)
+    found = Axe().run(page, context={"include": ["main"], "exclude": list(FAINT)}, options=AXE)
+    serious = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], [node["target"] for node in v["nodes"]]) for v in serious] == []
