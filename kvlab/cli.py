@@ -1,4 +1,4 @@
-"""The command line: `kvlab lab | doctor | memory | generate | serve | load | bench`.
+"""The command line: `kvlab lab | reset | doctor | memory | generate | serve | load | ...`.
 
 Each command imports what it needs when it runs, so that `kvlab --help` answers at once. A mistake
 of the user's (ValueError, OSError) is one line on stderr and exit code 2; a fault of ours is a
@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from kvlab import cli_load_options
+from kvlab.book import commands as book_commands
 
 app = typer.Typer(
     help="A small inference engine whose KV cache can be watched.",
@@ -22,6 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(book_commands.app, name="book")
 START_PAGE = "notebooks/21_0_start.ipynb"
 
 
@@ -58,7 +60,7 @@ def lab(
     from kvlab import workbook
 
     with plain_errors():
-        root = find_clone()
+        root, pages = find_pages()
         try:
             from jupyterlab.labapp import LabApp
         except ImportError as error:
@@ -66,17 +68,41 @@ def lab(
         if browser and not has_display():
             typer.echo("No display here: open the address that JupyterLab prints below.")
             browser = False
-        copies = workbook.prepare(root)
+        copies = workbook.prepare(root, pages)
         typer.echo(f"Your own copies of the notebooks are in {copies}; end with Ctrl-C.")
         os.chdir(root)
         LabApp.launch_instance(argv=lab_arguments(root, port, browser))
 
 
-def find_clone() -> Path:
-    """The folder that holds notebooks/: the working directory, or else the package's own clone."""
+@app.command()
+def reset(
+    notebook: Annotated[str, typer.Argument(help="As 21.6, or 21_6_growth.")],
+) -> None:
+    """Give a page of your workbook back as shipped; your copy is kept beside it."""
+    with plain_errors():
+        from datetime import datetime
+
+        from kvlab import workbook
+
+        page, kept = workbook.reset(*find_pages(), notebook, datetime.now())
+        if kept:
+            typer.echo(f"Your copy is kept as {kept}")
+        typer.echo(f"{page} is as shipped; if it is open in JupyterLab, close it and open it again")
+
+
+def find_pages() -> tuple[Path, Path]:
+    """The reader's folder, and the shipped notebooks: those of a clone, or else the installed.
+
+    A clone is the working directory, or the package's own. Without one, the reader's folder is the
+    working directory, and the notebooks are those that pip has put beside the package.
+    """
+    from kvlab import workbook
+
     for folder in (Path.cwd(), Path(__file__).resolve().parents[1]):
         if (folder / START_PAGE).is_file():
-            return folder
+            return folder, folder / "notebooks"
+    if (workbook.INSTALLED / Path(START_PAGE).name).is_file():
+        return Path.cwd(), workbook.INSTALLED
     raise ValueError(f"{START_PAGE} is not here; run the command in a clone of kvlab")
 
 
@@ -118,7 +144,7 @@ def memory(
     budget: Annotated[str | None, typer.Option(help="For one rank's cache, as 80GiB.")] = None,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens a step.")] = 2048,
     window_policy: Annotated[
-        str, typer.Option(help="capped, dynamic (window - 1) or reserve_full.")
+        str, typer.Option(help="capped, dynamic (window - 1), reserve_full or freed.")
     ] = "capped",
     mla: Annotated[str, typer.Option(help="latent or expanded.")] = "latent",
     weights: Annotated[

@@ -2,32 +2,89 @@
 
 JupyterLab saves what a reader opens. So `kvlab lab` opens copies: the shipped notebooks stay as
 they are, and `make test` can still compare them. A copy is brought up to date only while its
-cells are those that were shipped; a reader's edits are never overwritten.
+cells are those that were shipped; a reader's edits are never overwritten. `kvlab reset` gives a
+page back as shipped, and keeps the reader's copy beside it.
 """
 
 import hashlib
 import json
 import shutil
+import sysconfig
+from datetime import datetime
 from pathlib import Path
 
 FOLDER = "workbook"
 RECORD = ".shipped.json"  # fingerprints of the shipped cells that the copies were made from
+INSTALLED = Path(sysconfig.get_path("data")) / "share/kvlab/notebooks"  # of a pip install
+STAMP = "%Y-%m-%d_%H%M%S"
 
 
-def prepare(clone: Path) -> Path:
-    """Copy what is missing, bring up to date what is unedited. Returns the folder of copies."""
-    folder = clone / FOLDER
+def prepare(home: Path, pages: Path | None = None) -> Path:
+    """Copy what is missing, bring up to date what is unedited. Returns the folder of copies.
+
+    home: the copies are in home/workbook. pages: the shipped notebooks; home/notebooks in a clone.
+    """
+    pages = pages or home / "notebooks"
+    folder = home / FOLDER
     folder.mkdir(exist_ok=True)
-    record_path = folder / RECORD
-    record = json.loads(record_path.read_text("utf-8")) if record_path.is_file() else {}
-    for shipped in sorted((clone / "notebooks").glob("*.ipynb")):
+    record = _record(folder)
+    for shipped in sorted(pages.glob("*.ipynb")):
         copy, now = folder / shipped.name, fingerprint(shipped)
         unedited = copy.is_file() and fingerprint(copy) == record.get(shipped.name)
         if not copy.exists() or (unedited and now != record[shipped.name]):
             shutil.copyfile(shipped, copy)
             record[shipped.name] = now
-    record_path.write_text(json.dumps(record, indent=1), "utf-8")
+    _write_record(folder, record)
     return folder
+
+
+def reset(home: Path, pages: Path, page: str, now: datetime) -> tuple[Path, Path | None]:
+    """Give `page` back as shipped. Returns it, and the reader's copy under its new name, if any.
+
+    page: "21.6", "21_6_growth", or the copy's path. Raises ValueError, listing the names, for a
+    page that is not shipped.
+    """
+    shipped = _shipped(pages, page)
+    folder = home / FOLDER
+    folder.mkdir(exist_ok=True)
+    copy = folder / shipped.name
+    kept = None
+    if copy.exists() and copy.read_bytes() != shipped.read_bytes():
+        kept = set_aside(copy, now)
+    if kept or not copy.exists():
+        shutil.copyfile(shipped, copy)
+    _write_record(folder, _record(folder) | {shipped.name: fingerprint(shipped)})
+    return copy, kept
+
+
+def _shipped(pages: Path, page: str) -> Path:
+    names = {path.stem: path for path in sorted(pages.glob("*.ipynb"))}
+    asked = Path(page).name.removesuffix(".ipynb")
+    prefix = asked.replace(".", "_") + "_"
+    found = [path for name, path in names.items() if name == asked or name.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    raise ValueError(f"there is no notebook {page!r}; there are {', '.join(names)}")
+
+
+def set_aside(path: Path, now: datetime) -> Path:
+    """Rename `path` to a dated name beside it, and return that; nothing is overwritten."""
+    stem = f"{path.stem}.kept-{now.strftime(STAMP)}"
+    names = [stem, *(f"{stem}-{number}" for number in range(2, 100))]
+    free = (path.with_name(name + path.suffix) for name in names)
+    target = next((place for place in free if not place.exists()), None)
+    if target is None:
+        raise ValueError(f"{path.parent} holds a hundred copies named {stem}: move some away")
+    return path.rename(target)
+
+
+def _record(folder: Path) -> dict[str, str | None]:
+    path = folder / RECORD
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def _write_record(folder: Path, record: dict[str, str | None]) -> None:
+    (folder / RECORD).write_text(json.dumps(record, indent=1), "utf-8")
 
 
 def fingerprint(path: Path) -> str | None:

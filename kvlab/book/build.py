@@ -1,0 +1,107 @@
+"""Build the book: the whole chapter as a static site in site/, that works from files alone.
+
+mdBook does the work, told by book.toml; this command sees to it that nothing goes wrong unseen.
+mdBook skips a preprocessor that does not answer and exits with 0 after lines that say ERROR. So the
+old site is deleted first, such a line fails the build, and the new site is checked (checks.py).
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kvlab.book.checks import Page, problems
+from kvlab.book.manifest import read
+from kvlab.book.prose import FILES
+from kvlab.widgets.modules import FOLDER, PARTS
+
+TROUBLE = re.compile(r"^.*\b(?:ERROR|WARN)\b.*$", re.MULTILINE)
+HOST = "host*.js"  # mdBook puts a hash into the name
+UNPUBLISHED = (
+    "source",
+    "conftest.py",
+)  # of the notebooks' folder; mdBook copies all that lies there
+
+
+def build(root: Path, out: Path | None = None) -> Path:
+    """Build `root`'s book into `out` (default: the folder that book.toml names); returns it.
+
+    Raises ValueError that tells what is wrong with the book, one line each.
+    """
+    out = out or root / build_folder(root)
+    if out.exists():
+        _delete(out)
+    said = _mdbook(root, out)
+    if wrong := TROUBLE.findall(said):
+        raise ValueError("\n".join(["mdBook complains:", *wrong]))
+    for name in UNPUBLISHED:
+        _delete(out / name)
+    _write_views(out)
+    _copy_linked(root, out)
+    sections = [section.notebook for section in read(root).written]
+    if found := problems(out, sections):
+        raise ValueError("\n".join([f"the book in {out} has mistakes:", *found]))
+    return out
+
+
+def build_folder(root: Path) -> str:
+    """[build] build-dir of book.toml; mdBook's own default is "book"."""
+    table = tomllib.loads((root / "book.toml").read_text(encoding="utf-8"))
+    return table.get("build", {}).get("build-dir", "book")
+
+
+def _delete(place: Path) -> None:
+    """A file, or a folder that is an old site of ours; another folder is never touched."""
+    if place.is_file():
+        place.unlink()
+    elif place.is_dir():
+        ours = place.name in UNPUBLISHED or (place / ".nojekyll").is_file()
+        if not ours and any(place.iterdir()):
+            raise ValueError(f"{place} holds something else than an old book: name another folder")
+        shutil.rmtree(place)
+
+
+def _mdbook(root: Path, out: Path) -> str:
+    """mdBook's log. This interpreter stands first on PATH: it runs the preprocessor."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("mdbook", path=path)
+    if program is None:
+        raise ValueError("mdBook is missing: pip install 'kvlab[book]'")
+    folders = os.pathsep.join(p for p in (str(root), os.environ.get("PYTHONPATH")) if p)
+    done = subprocess.run(
+        [program, "build", str(root), "--dest-dir", str(out.resolve())],
+        env={**os.environ, "PATH": path, "PYTHONPATH": folders, "NO_COLOR": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    if done.returncode:
+        raise ValueError(f"mdBook failed with exit code {done.returncode}:\n{said.strip()}")
+    return said
+
+
+def _copy_linked(root: Path, out: Path) -> None:
+    """Files of the clone that pages link to; one that is not there stays a dead link."""
+    links = {link for path in out.glob("*.html") for link in Page(path).links}
+    for link in sorted(links):
+        name = urlsplit(link).path.removeprefix(FILES)
+        if link.startswith(FILES) and ".." not in Path(name).parts and (root / name).is_file():
+            (out / FILES / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, out / FILES / name)
+
+
+def _write_views(out: Path) -> None:
+    """The views' modules as one script beside host.js: a page from a file loads no other form."""
+    found = list(out.rglob(HOST))
+    if len(found) != 1:
+        raise ValueError(f"book.toml must list host.js once in additional-js; the site has {found}")
+    files = {name for names in PARTS.values() for name in names}
+    parts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in sorted(files)}
+    text = json.dumps({"parts": parts, "views": PARTS}, ensure_ascii=False)
+    found[0].with_name("views.js").write_text(f"window.KVLAB_VIEWS = {text};\n", encoding="utf-8")

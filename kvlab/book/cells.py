@@ -1,0 +1,117 @@
+"""A notebook's cells as a chapter of the book: Markdown for mdBook, outputs as HTML.
+
+Of an output's forms the richest one is shown that needs no kernel: an HTML form (a view's carries
+its payload, which static/host.js mounts), an SVG or PNG picture, Markdown, text. Raw HTML has no
+blank line, since Markdown would end it there.
+"""
+
+import re
+from collections.abc import Iterator
+from html import escape
+from typing import Any
+
+from kvlab.book.prose import Places, page_address, rewrite
+
+ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+BLANK = re.compile(r"\n[ \t]*\n")
+EDITOR = re.compile(r'<div class="kvlab-view" data-view="(?:editor|phase_timer)">')
+LINK = re.compile(r'href="([^"]+)"')
+PICTURES = ("image/png", "image/jpeg")
+Cell = dict[str, Any]
+
+
+def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> str:
+    """The Markdown of a whole page. doors: a line of links, put under the title.
+
+    Raises ValueError that names the cell for what the book cannot show.
+    """
+    parts = []
+    for number, cell in enumerate(notebook["cells"]):
+        try:
+            parts.extend(_cell(cell, page, places))
+        except ValueError as error:
+            raise ValueError(f"{page}.ipynb, cell {number}: {error}") from None
+    title, end, rest = "\n\n".join(parts).partition("\n")
+    if not title.startswith("# "):
+        raise ValueError(f"{page}.ipynb must begin with its title, as '# 21.6 ...'")
+    return f"{title}{end}\n{doors}\n\n{rest}\n"
+
+
+def _cell(cell: Cell, page: str, places: Places) -> Iterator[str]:
+    source = _joined(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield rewrite(source, places)
+    elif cell["cell_type"] == "code" and source.strip():
+        yield from _code(source, "setup" in cell["metadata"].get("tags", []))
+        for output in cell["outputs"]:
+            yield _output(output, page, places)
+
+
+def _code(source: str, is_setup: bool) -> Iterator[str]:
+    longest = max(map(len, re.findall(r"`{3,}", source)), default=2)
+    fence = "`" * (longest + 1)
+    block = f"{fence}python\n{source}\n{fence}"
+    if not is_setup:
+        yield block
+        return
+    yield '<details class="kvlab-setup"><summary>Setup: what this page imports</summary>'
+    yield block
+    yield "</details>"
+
+
+def _output(output: dict[str, Any], page: str, places: Places) -> str:
+    kind = output["output_type"]
+    if kind == "stream":
+        return _text(_joined(output["text"]), output["name"])
+    if kind == "error":
+        return _text("\n".join(output["traceback"]), "error")
+    data = {form: content for form, content in output["data"].items()}
+    if "text/html" in data:
+        return _html(_joined(data["text/html"]), page)
+    if "image/svg+xml" in data:
+        svg = _joined(data["image/svg+xml"])
+        return _block("picture", svg[svg.index("<svg") :])
+    for form in PICTURES:
+        if form in data:
+            return _picture(form, _joined(data[form]), _joined(data.get("text/plain", "")))
+    if "text/markdown" in data:
+        return rewrite(_joined(data["text/markdown"]), places)
+    if set(data) == {"text/plain"}:
+        return _text(_joined(data["text/plain"]), "stdout")
+    raise ValueError(
+        f"an output is only {', '.join(data)}: give it a PNG, SVG or HTML form as well"
+    )
+
+
+def _html(html: str, page: str) -> str:
+    html = LINK.sub(lambda match: f'href="{page_address(match[1])}"', html)
+    if not EDITOR.match(html):
+        return _block("html", html)
+    kernel = f'These inputs need a kernel: <a href="{page}.ipynb" download>open the notebook</a>.'
+    return _block("html", f'{html}\n<p class="kvlab-needs-kernel">{kernel}</p>')
+
+
+def _picture(form: str, data: str, text: str) -> str:
+    encoded = "".join(data.split())
+    described = escape(text) if not text.startswith("<") else "A figure, described in the text"
+    return _block("picture", f'<img alt="{described}" src="data:{form};base64,{encoded}">')
+
+
+def _text(text: str, name: str) -> str:
+    body = escape(ANSI.sub("", text).rstrip("\n"), quote=False)
+    return _block(name, f"<pre>{body}</pre>")
+
+
+def _block(name: str, html: str) -> str:
+    """Raw HTML without a blank line; inside <pre> the sign &#10; keeps the line there."""
+    pieces = re.split(r"(<pre\b.*?</pre>)", html, flags=re.DOTALL)
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            pieces[place] = BLANK.sub("\n&#10;", piece)
+        else:
+            pieces[place] = re.sub(r"\n(?:[ \t]*\n)+", "\n", piece)
+    return f'<div class="kvlab-output kvlab-{name}">{"".join(pieces).strip()}</div>'
+
+
+def _joined(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)

@@ -1,0 +1,88 @@
+"""mdBook's preprocessor: notebooks, as they are committed, become chapters, beside Markdown pages.
+
+    python -m kvlab.book.preprocessor supports html    exit 0: yes
+    python -m kvlab.book.preprocessor                  [context, book] as JSON in, book out
+
+mdBook reads an .ipynb file of SUMMARY.md as if it were Markdown, so each chapter's content arrives
+as the notebook's JSON. Nothing is executed here. A mistake in a page ends with exit code 1 and one
+line on stderr.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from kvlab.book.cells import chapter
+from kvlab.book.links import GITHUB, binder_url, colab_url
+from kvlab.book.prose import Places, equation_numbers, rewrite
+
+ENDING = ".ipynb"
+
+
+def chapters(items: list[Any]) -> Iterator[dict[str, Any]]:
+    """Every chapter of mdBook's tree, in order; separators and part titles are left out."""
+    for item in items:
+        if isinstance(item, dict) and "Chapter" in item:
+            yield item["Chapter"]
+            yield from chapters(item["Chapter"]["sub_items"])
+
+
+def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
+    """Change the chapters in place. Raises ValueError for a page's mistake."""
+    pages = {}
+    for one in chapters(book["items"]):
+        if (one["path"] or "").endswith(ENDING):
+            pages[one["path"].removesuffix(ENDING)] = (one, json.loads(one["content"]))
+    numbers = {page: _numbers(notebook) for page, (_, notebook) in pages.items()}
+    first: dict[str, str] = {}
+    for page, found in numbers.items():
+        for number in found:
+            first.setdefault(number, page)
+    repository = context["config"]["preprocessor"]["kvlab"]["repository"]
+    for page, (one, notebook) in pages.items():
+        places = Places(frozenset(numbers[page]), first)
+        one["content"] = chapter(notebook, page, doors(page, repository), places)
+    for one in chapters(book["items"]):
+        if (one["path"] or "").endswith(".md"):
+            places = Places(frozenset(equation_numbers(one["content"])), first)
+            one["content"] = rewrite(one["content"], places)
+    return book
+
+
+def _numbers(notebook: dict[str, Any]) -> list[str]:
+    """The page's equation numbers. Raises ValueError for one that stands there twice."""
+    texts = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
+    found = [number for text in texts for number in equation_numbers(text)]
+    if len(found) != len(set(found)):
+        raise ValueError(f"an equation's number stands twice on one page: {', '.join(found)}")
+    return found
+
+
+def doors(page: str, repository: str) -> str:
+    """Where the page can be run: its notebook, and Colab and Binder where the address is known."""
+    links = [f'<a href="{page}{ENDING}" download>download it</a>']
+    if repository.startswith(GITHUB):
+        path = f"notebooks/{page}{ENDING}"
+        links += [
+            f'<a href="{colab_url(repository, path)}">open in Colab</a>',
+            f'<a href="{binder_url(repository, path)}">open in Binder</a>',
+        ]
+    said = "What you see is the notebook as it ran. To run it yourself:"
+    return f'<p class="kvlab-doors">{said} {" · ".join(links)}</p>'
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["supports"]:
+        return 0 if arguments[1:] == ["html"] else 1
+    context, book = json.load(sys.stdin)
+    try:
+        json.dump(convert(context, book), sys.stdout)
+    except ValueError as error:
+        print(f"kvlab: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""`kvlab book student DIR` and `kvlab book instructor DIR`: the chapter's notebooks, in two sets.
+
+The student's has no outputs, so that no answer stands on a page before it is asked for, and no word
+of solutions. The instructor's keeps the outputs and adds solutions, speaker notes and slides
+(jupyterlab-slideshow shows them). Both run from top to bottom.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kvlab.book.speaker_notes import OPENING, Note, notes, where_people_go_wrong
+from kvlab.exercises import solution
+from kvlab.workbook import set_aside
+
+Cell = dict[str, Any]
+Notebook = dict[str, Any]
+HEADING = re.compile(r"^(#{1,3}) (.*)$")
+ASKED = re.compile(r'"(21\.\w+-p?\d+)"')
+ASKS = re.compile(r"^(?:check|predict)\(", re.MULTILINE)
+VIEW = re.compile(r'data-view="(\w+)"')
+OFFER = re.compile(r"[;,]?\s*`solution\([^)]*\)`\s+shows\s+a\s+worked\s+solution")
+IMPORTED = re.compile(r"^(from kvlab\.exercises import .*), solution$", re.MULTILINE)
+SLIDE = {1: "slide", 2: "slide", 3: "subslide"}
+
+
+def student(name: str, notebook: Notebook) -> Notebook:
+    """Without outputs, and without what leads to a solution."""
+    made = copy.deepcopy(notebook)
+    for cell in made["cells"]:
+        text = IMPORTED.sub(r"\1", OFFER.sub("", "".join(cell["source"])))
+        cell["source"] = text.splitlines(keepends=True)
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    return made
+
+
+def instructor(name: str, notebook: Notebook) -> Notebook:
+    """With a slide for each heading, notes to each part, and each exercise's solution below it."""
+    cells = [piece for cell in copy.deepcopy(notebook["cells"]) for piece in _pieces(cell)]
+    told, known = notes(name), set()
+    total = sum(note.minutes for note in told.values())
+    made: list[Cell] = []
+    for number, cell in enumerate(cells):
+        made.append(_on_slide(cell))
+        level, heading = _heading(cell)
+        if level in (1, 2):
+            part = OPENING if level == 1 else heading
+            if part not in told:
+                raise ValueError(f"the speaker notes to {name} have no part {part!r}: write it")
+            views = _views(cells[number + 1 :])
+            made.append(_note(cell["id"], _spoken(told[part], total, views)))
+        made += _answers(cell, known)
+    return notebook | {"cells": made}
+
+
+def _pieces(cell: Cell) -> Iterator[Cell]:
+    """A Markdown cell, cut before its headings: each begins a slide."""
+    lines = "".join(cell["source"]).splitlines(keepends=True)
+    starts = [0]
+    if cell["cell_type"] == "markdown":
+        starts += [i for i, line in enumerate(lines) if i and line.startswith(("## ", "### "))]
+    for part, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
+        name = cell["id"] if not part else f"{cell['id']}-{part + 1}"
+        source = "".join(lines[start:end]).rstrip("\n") if len(starts) > 1 else "".join(lines)
+        yield cell | {"id": name, "source": source.splitlines(keepends=True)}
+
+
+def _heading(cell: Cell) -> tuple[int, str]:
+    """(1 to 3, the text) of a cell that begins with a heading; (0, "") of another."""
+    first = cell["source"][0].rstrip("\n") if cell["source"] else ""
+    found = HEADING.match(first) if cell["cell_type"] == "markdown" else None
+    return (len(found[1]), found[2]) if found else (0, "")
+
+
+def _on_slide(cell: Cell) -> Cell:
+    """The cell with the kind of slide that it begins, if it begins one."""
+    kind = SLIDE.get(_heading(cell)[0])
+    if "setup" in cell["metadata"].get("tags", []):
+        kind = "skip"
+    elif _shown(cell):
+        kind = "subslide"
+    if kind is None:
+        return cell
+    return cell | {"metadata": cell["metadata"] | {"slideshow": {"slide_type": kind}}}
+
+
+def _shown(cell: Cell) -> list[str]:
+    """The views in a cell's outputs, by name."""
+    forms = (output.get("data", {}).get("text/html", "") for output in cell.get("outputs", []))
+    return [name for html in forms for name in VIEW.findall("".join(html))]
+
+
+def _views(below: list[Cell]) -> list[str]:
+    """The views of the part that begins above these cells, each once."""
+    found: list[str] = []
+    for cell in below:
+        if _heading(cell)[0] in (1, 2):
+            break
+        found += _shown(cell)
+    return list(dict.fromkeys(found))
+
+
+def _spoken(note: Note, total: int, views: list[str]) -> str:
+    line = f"**Speaker notes** · {note.minutes} of {total} minutes\n\n{note.text}"
+    named = " and ".join(name.replace("_", " ") for name in views)
+    return f"{line}\n\nOn this part's slides, live: {named}." if views else line
+
+
+def _note(cell_id: str, text: str) -> Cell:
+    metadata = {"slideshow": {"slide_type": "notes"}, "tags": ["speaker-notes"]}
+    source = text.splitlines(keepends=True)
+    return {"cell_type": "markdown", "id": f"{cell_id}-n", "metadata": metadata, "source": source}
+
+
+def _answers(cell: Cell, known: set[str]) -> Iterator[Cell]:
+    """Below the cell that first asks a question: its mistakes, and an exercise's solution."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] != "code" or not ASKS.search(source):
+        return
+    for number, asked in enumerate(dict.fromkeys(ASKED.findall(source))):
+        if asked in known:
+            continue
+        known.add(asked)
+        place = f"{cell['id']}-{number + 1}"
+        yield _note(place, where_people_go_wrong(asked))
+        if "-p" not in asked:
+            yield _solved(place, asked)
+
+
+def _solved(cell_id: str, asked: str) -> Cell:
+    box = solution(asked)
+    html, text = box._repr_html_(), repr(box)
+    data = {"text/html": [html], "text/plain": text.splitlines(keepends=True)}
+    shown = {
+        "output_type": "execute_result", "execution_count": None, "metadata": {}, "data": data,
+    }  # fmt: skip
+    return {
+        "cell_type": "code",
+        "id": f"{cell_id}-s",
+        "metadata": {"slideshow": {"slide_type": "skip"}, "tags": ["solution"]},
+        "source": [f'solution("{asked}")'],
+        "execution_count": None,
+        "outputs": [shown],
+    }
+
+
+KINDS: dict[str, Callable[[str, Notebook], Notebook]] = {
+    "student": student,
+    "instructor": instructor,
+}
+
+
+def write(kind: str, pages: Path, out: Path, *, force: bool, now: datetime) -> list[Path]:
+    """Write a set of the notebooks in `pages` into `out`; returns what was written or renamed.
+
+    A file of `out` that differs from what would be written is somebody's work: ValueError names it,
+    and nothing is written. force: such a file is kept under a dated name, and then replaced.
+    """
+    if out.resolve() == pages.resolve():
+        raise ValueError(f"{out} holds the shipped notebooks: name another folder")
+    made = {}
+    for path in sorted(pages.glob("*.ipynb")):
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        text = json.dumps(KINDS[kind](path.stem, notebook), indent=1, ensure_ascii=False) + "\n"
+        made[out / path.name] = text
+    existing = {path for path in made if path.exists()}
+    differing = sorted(path for path in existing if path.read_text("utf-8") != made[path])
+    if differing and not force:
+        raise ValueError(
+            f"{', '.join(map(str, differing))} would be overwritten and nothing was written: name "
+            "another folder, or add --force, which keeps what is there under a dated name"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    changed = [set_aside(path, now) for path in differing]
+    for path, text in made.items():
+        if path not in existing or path in differing:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            changed.append(path)
+    return changed

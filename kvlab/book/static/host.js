@@ -1,0 +1,70 @@
+// Makes a page of the book live: draws formulas with KaTeX, mounts each view from the trace beside it.
+// Without scripts the page keeps its MathML and its tables. No network: views.js lies beside this file.
+(() => {
+  const HERE = document.currentScript.src;
+  const ON_PAPER = location.pathname.endsWith("/print.html");
+
+  /** The views' modules as text (kvlab/book/build.py writes them): {parts: {file: text}, views: {name: files}}. */
+  function loadViews() {
+    return new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = new URL("views.js", HERE);
+      script.onload = () => resolve(window.KVLAB_VIEWS);
+      script.onerror = () => reject(new Error(`${script.src} is missing: build the book with kvlab book build`));
+      document.head.append(script);
+    });
+  }
+
+  /** A page opened as a file may not import a module's file, but it may import one that it holds. */
+  const modules = new Map();
+  function moduleOf(name, { parts, views }) {
+    if (!modules.has(name)) {
+      const source = views[name].map((file) => parts[file]).join("\n");
+      modules.set(name, import(URL.createObjectURL(new Blob([source], { type: "text/javascript" }))));
+    }
+    return modules.get(name);
+  }
+
+  async function mountViews() {
+    const elements = [...document.querySelectorAll(".kvlab-view")];
+    if (!elements.length) return;
+    const sources = await loadViews();
+    for (const element of elements) {
+      const payload = JSON.parse(element.querySelector("script").textContent);
+      const written = [...element.children];
+      const view = (await moduleOf(element.dataset.view, sources)).mount(element, payload);
+      if (ON_PAPER) putOnPaper(element, view, written);
+    }
+  }
+
+  /** Paper cannot be stepped through: the fullest stop, and below it what the page says without scripts. */
+  function putOnPaper(element, view, written) {
+    view.show?.(Math.max(Number(element.firstElementChild.dataset.total) - 1, 0));
+    element.append(...written);
+  }
+
+  function drawFormulas() {
+    for (const element of document.querySelectorAll(".kvlab-math")) {
+      window.katex.render(element.dataset.tex, element, { displayMode: element.classList.contains("kvlab-display") });
+    }
+  }
+
+  /** What scrolls sideways can be reached by keyboard. */
+  function letKeysScroll() {
+    for (const element of document.querySelectorAll("main pre, main pre > code, .kvlab-output, .table-wrapper, .kvlab-display")) {
+      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+    }
+  }
+
+  async function start() {
+    if (document.readyState === "loading") await new Promise((go) => document.addEventListener("DOMContentLoaded", go));
+    drawFormulas();
+    await mountViews();
+    letKeysScroll();
+    document.documentElement.dataset.kvlab = "ready";
+  }
+
+  const ready = start();
+  const print = window.print.bind(window); // the print page prints as soon as it is loaded: the views come first
+  window.print = () => ready.finally(print);
+})();

@@ -1,0 +1,168 @@
+"""From a notebook's cells to a page of the book: formulas, links, outputs."""
+
+import html
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvlab.book.cells import chapter
+from kvlab.book.mathml import mathml
+from kvlab.book.preprocessor import doors
+from kvlab.book.prose import Places, equation_numbers, page_address, rewrite
+
+NOWHERE = Places(frozenset(), {})
+BOTH = Places(frozenset({"21.2"}), {"21.2": "21_1_reuse", "21.6": "21_6_growth"})
+
+
+@pytest.mark.parametrize(
+    ("tex", "inside"),
+    [
+        ("T", "<mi>T</mi>"),
+        ("H_{kv}", "<msub><mi>H</mi><mrow><mi>k</mi><mi>v</mi></mrow></msub>"),
+        ("2^{30}", "<msup><mn>2</mn><mrow><mn>30</mn></mrow></msup>"),
+        ("x_1^2", "<msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup>"),
+        ("\\frac{a}{b}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>"),
+        ("\\sum_t w", "<munder><mo>∑</mo><mi>t</mi></munder><mi>w</mi>"),
+        ("\\lfloor t/4 \\rfloor", "<mo>⌊</mo><mi>t</mi><mo>/</mo><mn>4</mn><mo>⌋</mo>"),
+        ("\\mathrm{ref\\_cnt}", '<mi mathvariant="normal">ref&#95;cnt</mi>'),
+        ("A^{\\mathsf T}", '<msup><mi>A</mi><mrow><mi mathvariant="normal">T</mi></mrow></msup>'),
+        ("a < b", "<mi>a</mi><mo>&lt;</mo><mi>b</mi>"),
+    ],
+)
+def test_tex_becomes_mathml(tex: str, inside: str) -> None:
+    assert mathml(tex) == f"<math><mrow>{inside}</mrow></math>"
+
+
+def test_cases_are_a_table_of_two_columns() -> None:
+    tree = ElementTree.fromstring(mathml("\\begin{cases} 1 & n < B \\\\ k & n \\ge B \\end{cases}"))
+    rows = [["".join(cell.itertext()) for cell in row] for row in tree.iter("mtr")]
+    assert rows == [["1", "n<B"], ["k", "n≥B"]]
+
+
+@pytest.mark.parametrize(
+    "tex", ["\\nosuch", "{a", "a}", "\\frac{a}", "\\begin{array}a\\end{array}"]
+)
+def test_tex_that_is_unknown_or_unfinished_is_refused(tex: str) -> None:
+    with pytest.raises(ValueError, match="formula"):
+        mathml(tex)
+
+
+@given(st.text("abHkv12+<&|*_^{} ", max_size=12))
+def test_mathml_is_well_formed_or_refused(tex: str) -> None:
+    try:
+        found = mathml(tex)
+    except ValueError:
+        return
+    assert ElementTree.fromstring(found).tag == "math"
+    assert not set("*|`") & set(found)  # nothing that Markdown reads as its own
+
+
+def test_a_formula_keeps_its_tex_and_its_number_is_an_anchor() -> None:
+    shown = rewrite("$$b = 2\n\\cdot L \\tag{21.2}$$", NOWHERE)
+    assert 'id="eq-21.2"' in shown
+    assert 'data-tex="b = 2 \\cdot L"' in shown
+    assert "(21.2)" in shown
+    assert "\n" not in shown
+    assert equation_numbers("$$b \\tag{21.2}$$ and $$c \\tag{21.3}$$") == ["21.2", "21.3"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["`$t$`", "```\n$t$ and eq 21.2\n```", "~~~~\n$$t$$\n~~~~", "``a ` $t$``", "costs $5 or $6"],
+)
+def test_code_and_prices_are_left_alone(text: str) -> None:
+    assert rewrite(text, BOTH) == text
+
+
+def test_a_bar_in_a_formula_does_not_end_a_tables_cell() -> None:
+    row = rewrite("| $|a|$ | b |", NOWHERE)
+    assert row.count("|") == 3
+
+
+def test_a_number_leads_to_its_equation_here_or_where_it_is_first() -> None:
+    assert rewrite("Then eq 21.2 says", BOTH) == "Then [eq 21.2](#eq-21.2) says"
+    assert rewrite("see eq 21.6", BOTH) == "see [eq 21.6](21_6_growth.html#eq-21.6)"
+    assert rewrite("section 21.6 is no equation", BOTH) == "section 21.6 is no equation"
+
+
+@pytest.mark.parametrize(
+    ("link", "address"),
+    [
+        ("21_6_growth.ipynb", "21_6_growth.html"),
+        ("21_6_growth.ipynb#The-same,-in-numbers", "21_6_growth.html#the-same-in-numbers"),
+        ("21_6_growth.ipynb#eq-21.6", "21_6_growth.html#eq-21.6"),
+        ("#The-cells", "#the-cells"),
+        ("../kvlab/engine.py", "files/kvlab/engine.py"),
+        ("images/a.png", "images/a.png"),
+        ("https://example.org/x.ipynb#A", "https://example.org/x.ipynb#A"),
+    ],
+)
+def test_links_lead_to_pages_of_the_book(link: str, address: str) -> None:
+    assert page_address(link) == address
+
+
+def page(*cells: dict) -> str:
+    title = {"cell_type": "markdown", "source": ["# 21.9 A title\n", "\n", "text"]}
+    return chapter({"cells": [title, *cells]}, "21_9_a", "<p>doors</p>", NOWHERE)
+
+
+def shown(output: dict) -> str:
+    cell = {"cell_type": "code", "metadata": {}, "source": "run()", "outputs": [output]}
+    return page(cell).split("run()\n```", 1)[1].strip()
+
+
+def test_a_page_begins_with_its_title_and_its_doors() -> None:
+    assert page().startswith("# 21.9 A title\n\n<p>doors</p>\n\n")
+    with pytest.raises(ValueError, match="must begin with its title"):
+        chapter({"cells": []}, "21_9_a", "", NOWHERE)
+
+
+@given(st.text("ab<& \n", max_size=20))
+def test_text_stands_as_printed_and_without_a_blank_line(text: str) -> None:
+    block = shown({"output_type": "stream", "name": "stdout", "text": text})
+    assert not [line for line in block.split("\n") if not line.strip()]
+    inside = block.split("<pre>")[1].split("</pre>")[0]
+    assert [line.rstrip() for line in html.unescape(inside).split("\n")] == [
+        line.rstrip() for line in text.rstrip("\n").split("\n")
+    ]
+
+
+def test_an_error_that_was_asked_for_is_shown_without_its_colours() -> None:
+    error = {"output_type": "error", "traceback": ["\x1b[31mValueError\x1b[0m: no"]}
+    assert "<pre>ValueError: no</pre>" in shown(error)
+
+
+def test_the_richest_form_without_a_kernel_is_shown() -> None:
+    forms = {"text/plain": "plain", "image/png": "iVBO\n", "application/x": "{}"}
+    data = {"output_type": "display_data", "data": forms}
+    assert 'src="data:image/png;base64,iVBO"' in shown(data)
+    data["data"] = {**forms, "text/html": "<p>\n\n<b>rich</b></p>"}
+    assert "<p>\n<b>rich</b></p>" in shown(data)
+
+
+def test_a_fence_is_longer_than_those_in_its_code() -> None:
+    cell = {"cell_type": "code", "metadata": {}, "source": "'''\n````\n'''", "outputs": []}
+    assert "`````python\n'''\n````\n'''\n`````" in page(cell)
+
+
+def test_the_setup_cell_is_folded() -> None:
+    tagged = {"tags": ["setup"]}
+    cell = {"cell_type": "code", "metadata": tagged, "source": "import kvlab", "outputs": []}
+    assert '<details class="kvlab-setup">' in page(cell)
+
+
+def test_doors_lead_to_colab_and_binder_where_the_address_is_known() -> None:
+    assert "colab" not in doors("21_6_growth", "")
+    known = doors("21_6_growth", "https://github.com/someone/copy")
+    assert "/github/someone/copy/blob/main/notebooks/21_6_growth.ipynb" in known
+    assert "mybinder.org/v2/gh/someone/copy/main" in known
+
+
+@pytest.mark.parametrize(("renderer", "code"), [("html", 0), ("epub", 1)])
+def test_the_preprocessor_says_what_it_supports(renderer: str, code: int) -> None:
+    command = [sys.executable, "-m", "kvlab.book.preprocessor", "supports", renderer]
+    assert subprocess.run(command, check=False).returncode == code
