@@ -34,6 +34,9 @@ class KernelPiece(Function):
         super().read(piece)
         if is_stub(piece):
             return piece
+        code = getattr(piece, "__code__", None)
+        if code and code.co_name in code.co_names:
+            raise Unreadable(f"{code.co_name} calls itself; Triton knows no recursion. Use a loop.")
         mode = triton_mode.current()
         if not mode.usable:
             raise Elsewhere(f"Triton cannot run a kernel here: {mode.reason}")

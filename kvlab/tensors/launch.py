@@ -16,7 +16,6 @@ from kvlab import triton_mode
 from kvlab.tensors import kernel_table
 from kvlab.tensors.kernel_table import Device
 from kvlab.tensors.launch_checks import (
-    MOST_SPLITS,
     Scale,
     check_attention,
     check_cache,
@@ -25,6 +24,7 @@ from kvlab.tensors.launch_checks import (
     check_power,
     check_queries,
     check_rows,
+    check_splits,
     check_values,
     expect,
 )
@@ -129,7 +129,7 @@ def paged_decode(
     None takes them from the table. Raises ValueError for what does not fit together.
     """
     pool, scales = (key_cache, value_cache), (key_scale, value_scale)
-    _check_all(query, pool, scales, block_table, seq_lens, window, one_query_each=True)
+    window = _check_all(query, pool, scales, block_table, seq_lens, window, one_query_each=True)
     if interpreting():
         check_values(block_table, seq_lens, *key_cache.shape[:2], 1, window)
     (requests, heads, width), kv_heads = query.shape, key_cache.shape[2]
@@ -137,8 +137,9 @@ def paged_decode(
         requests, kv_heads, _longest(block_table, key_cache, window), width, query.itemsize,
         device_of(query.device),
     )  # fmt: skip
-    splits, tile = num_splits or plan.num_splits, tile or plan.tile
-    expect("num_splits", 1 <= splits <= MOST_SPLITS, splits, f"give 1 to {MOST_SPLITS}, or None")
+    splits = plan.num_splits if num_splits is None else num_splits
+    tile = plan.tile if tile is None else tile
+    check_splits(splits)
     check_power("tile", tile, 16, 1024)
     out, store = _output(query, out)
     if requests == 0:
@@ -194,7 +195,7 @@ def paged_prefill(
     `paged_decode`. Raises ValueError for what does not fit together.
     """
     pool, scales = (key_cache, value_cache), (key_scale, value_scale)
-    _check_all(query, pool, scales, block_table, seq_lens, window, one_query_each=False)
+    window = _check_all(query, pool, scales, block_table, seq_lens, window, one_query_each=False)
     (n, heads, width), requests, kv_heads = query.shape, len(seq_lens), key_cache.shape[2]
     check_queries(query, query_start_loc, seq_lens, max_query_len, read_values=interpreting())
     if interpreting():
@@ -204,7 +205,7 @@ def paged_prefill(
         max_query_len, heads // kv_heads, _longest(block_table, key_cache, None), width,
         query.itemsize, device_of(query.device),
     )  # fmt: skip
-    rows, tile = rows or plan.rows, tile or plan.tile
+    rows, tile = (plan.rows if rows is None else rows), (plan.tile if tile is None else tile)
     check_power("rows", rows, 16, 1024)
     check_power("tile", tile, 16, 1024)
     out, store = _output(query, out)
@@ -229,12 +230,13 @@ def _check_all(
     seq_lens: Tensor,
     window: int | None,
     one_query_each: bool,
-) -> None:
-    """What decode and prefill have in common."""
+) -> int | None:
+    """What decode and prefill have in common. Returns the window in 32 bits, as kernels count."""
     check_cache(*pool, *scales, compiled=not interpreting())
     check_attention(query, pool[0], window)
     check_index("seq_lens", seq_lens, (len(query) if one_query_each else None,), query.device)
     check_index("block_table", block_table, (len(seq_lens), None), query.device)
+    return None if window is None else min(window, NO_WINDOW)
 
 
 def _longest(block_table: Tensor, key_cache: Tensor, window: int | None) -> int:

@@ -35,7 +35,7 @@ def check_rows(name: str, rows: Tensor, num_heads: int | None, cache: Tensor) ->
     expect(name, fits, list(rows.shape), f"give {shape}")
     expect(f"{name}.dtype", rows.dtype in COMPUTED, rows.dtype, f"give one of {_names(COMPUTED)}")
     expect(f"{name}.device", rows.device == cache.device, rows.device, f"move it to {cache.device}")
-    together = rows.stride(2) == 1 and rows.stride(1) == width
+    together = rows.stride(2) == 1 and (rows.stride(1) == width or rows.shape[1] == 1)
     remedy = f"the heads of a row must lie together, (any, {width}, 1); call .contiguous()"
     expect(f"{name}.stride()", together, rows.stride(), remedy)
 
@@ -91,7 +91,7 @@ def check_attention(query: Tensor, key_cache: Tensor, window: int | None) -> Non
     heads, kv_heads = query.shape[1], key_cache.shape[2]
     remedy = f"it must be a multiple of the cache's {kv_heads} KV heads"
     expect("num_query_heads", heads > 0 and heads % kv_heads == 0, heads, remedy)
-    fits = window is None or (isinstance(window, int) and window >= 1)
+    fits = window is None or (type(window) is int and window >= 1)
     expect("window", fits, window, "give the positions that a query reads, at least 1, or None")
 
 
@@ -168,6 +168,12 @@ def check_power(name: str, number: int, least: int, most: int) -> None:
     expect(
         name, fits, number, f"give a power of two from {least} to {most}, or None for the table's"
     )
+
+
+def check_splits(number: int) -> None:
+    """Into how many parts positions are cut."""
+    fits = type(number) is int and 1 <= number <= MOST_SPLITS
+    expect("num_splits", fits, number, f"give 1 to {MOST_SPLITS}, or None for the table's")
 
 
 def _same(name: str, other: Tensor, first: Tensor) -> None:

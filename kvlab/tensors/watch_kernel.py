@@ -151,6 +151,10 @@ def _check(
             f"block_table has shape {list(table.shape)}, seq_lens {list(lens.shape)}, for "
             f"{len(query)} queries; give a row and a length for each"
         )
+    if table.is_floating_point() or lens.is_floating_point():
+        raise ValueError(
+            f"block_table is of {table.dtype}, seq_lens of {lens.dtype}; give whole numbers"
+        )
     whole("num_splits", num_splits, 1)
     whole("tile", tile, 1)
     size, heads = key_cache.shape[1:3]

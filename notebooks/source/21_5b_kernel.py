@@ -91,23 +91,33 @@ llm = LLM("tiny", block_size=4, num_blocks=64)
 print(inspect.getsource(paged_attention_spec))
 
 # %% [markdown]
+# Its two helpers are short. `causal_mask` lets a query read up to its own position. `attend_masked` scores the queries
+# against the keys, $q \cdot k / \sqrt{d}$ with $d$ the `head_dim`, takes a softmax over what the mask allows, and mixes
+# the values by it.
+#
 # Three things in it cost too much on a GPU. `c[table]` copies the keys and values of a request before a single score
 # is computed. The scores of all positions are stored, and read again for the softmax. And requests take turns, while
 # most of the GPU waits. The kernel reads the blocks where they lie, a tile of 16 positions at a time, keeps no score,
 # and has a program for each request, KV head, and part of the positions.
 #
-# ### The six words of Triton that it needs
+# ### The words of Triton that it needs
 #
 # | | |
 # |---|---|
 # | `tl.arange(0, 16)` | the numbers 0 to 15; sizes are powers of two |
 # | `x[:, None]`, `x[None, :]` | as a column, as a row; together they span a rectangle, as in torch |
 # | `tl.load(ptr + x, mask=m, other=0.0)` | the numbers at these addresses; where `m` is False nothing is read, and 0 stands there |
+# | `tl.store(ptr + x, y, mask=m)` | writes `y` to these addresses, where `m` is True |
 # | `tl.dot(a, b, input_precision="ieee")` | product of two matrices, at least 16 × 16, in full float32 |
-# | `tl.where(m, a, b)` | `a` where `m` is True, `b` elsewhere |
-# | `tl.max(x, axis=1)`, `tl.sum`, `tl.exp2` | along an axis; `tl.exp2(x)` is $2^x$ |
+# | `tl.trans(a)` | the matrix turned: its rows are columns |
+# | `tl.where(m, a, b)` | `a` where `m` is True, `b` elsewhere; minus infinity is `float("-inf")` |
+# | `tl.max(x, axis=1)`, `tl.sum(x, axis=1)` | the largest number, the sum: one for each row |
+# | `tl.maximum(x, y)`, `tl.exp2(x)` | place by place: the larger of two; $2^x$ |
 #
-# A kernel from end to end: it looks five numbers up in another order. The brackets after its name say how many
+# Masks are put together by `&`, not by `and`. A kernel has `@triton.jit` above it, and a `tl.constexpr` is a number that
+# is known when it is compiled.
+#
+# A kernel from end to end: it takes three of five numbers, by their places. The brackets after its name say how many
 # programs there are.
 
 
@@ -131,12 +141,12 @@ else:
     print(NOT_HERE)
 
 # %% [markdown]
-# The tile has eight places and there are three numbers, so five places are masked: nothing was read for them.
+# The tile has eight places and three numbers were asked for, so five places are masked: nothing was read for them.
 #
 # ## Step 1: from a position to a slot
 #
-# A tile of positions, say 0 to 15, goes through the table: position $t$ is in entry $\lfloor t/s \rfloor$, slot $t
-# \bmod s$ of that block. In torch, for one request and one KV head:
+# A tile of positions, say 0 to 15, goes through the table: with blocks of $s$ slots, position $t$ is in the block that
+# entry $\lfloor t/s \rfloor$ names, in its slot $t \bmod s$. In torch, for one request and one KV head:
 
 
 # %%
@@ -184,11 +194,16 @@ check("21.5b-1", load_tile)
 
 # %% [markdown]
 # `hint("21.5b-1")` gives the first of three hints, `hint("21.5b-1", 2)` the second; `solution("21.5b-1")` shows a worked
-# solution. The checker launches your function over small cases first, then over hard ones: lengths of 0, 1, 15, 16, 17
-# and 33, blocks of 1, 4 and 16, tables out of order, several requests and heads. A load that leaves the memory of the
-# tensors ends a real GPU program, or reads anything; the checker refuses it and says so. (The package's kernel makes
-# its block ids 64-bit numbers, `.to(tl.int64)`: a large pool has more numbers than 32 bits can count.) In the
-# interpreter a plain `print(position)` inside your function shows what the tile holds.
+# solution. In the interpreter a plain `print(position)` inside your function shows what the tile holds.
+#
+# The checker launches your function over small cases first, then over hard ones: lengths of 0, 1, 15, 16, 17 and 33,
+# blocks of 1, 4 and 16, tables out of order, several requests and heads. The numbers in its pool say where they lie:
+# number $i$ of KV head $h$ at position $t$ of request $r$ is $100\,r + t + h/10 + i/1000$. If your tile has 105.1 in
+# place of 5, it has read request 1, head 1.
+#
+# A load that leaves the memory of the tensors ends a real GPU program, or reads anything; the checker refuses it and
+# says so. (The package's kernel makes its block ids 64-bit numbers, `.to(tl.int64)`: a large pool has more numbers than
+# 32 bits can count.)
 #
 # ## Step 2: scores of a group, in base 2
 #
@@ -457,8 +472,8 @@ else:  # a similar step, recorded on another machine
 kernel_view(log)
 
 # %% [markdown]
-# All of them agree with the twenty lines of torch, in twice the precision, to the last bits of float32. With four
-# splits one has no tile left (35 positions are three tiles of 16), and its weight is 0.
+# All three agree with the specification, which computes in float64: the kernels and the engine compute in float32. With
+# four splits one has no tile left (35 positions are three tiles of 16), and its weight is 0.
 #
 # The picture is the view of [section 21.5](21_5_paging.ipynb), on the kernel of this notebook; where kernels cannot be
 # watched it is a similar step, marked as recorded. Step through it and watch the running maximum and sum that `add_tile`
@@ -525,9 +540,10 @@ else:
 view
 
 # %% [markdown]
-# 35 keys, 48 values: the last 13 come from block 0, over and over. In the view it is the turn of a program with split 1:
-# keys from slots 4 to 6, values from slots 4 to 6 and then 0 to 3. Its running sum is a number all the same, since the
-# weights alone enter it. What is damaged is `acc`.
+# 35 keys, 48 values: the last 13 come from block 0, over and over. In the view it is the turn of a program with split 1,
+# first at stop 11: keys from slots 4 to 6, values from slots 4 to 6 and then 3 and 0 to 3. Its running sum is a number
+# all the same (stop 12), since the weights alone enter it. What is damaged is `acc`. The last stop holds what was read
+# against the block tables.
 #
 # **The wrong base.** Each split says how much it weighs by a logarithm. One kernel writes it to base $e$, the other
 # reads it to base 2.
@@ -536,7 +552,8 @@ view
 if here.usable:
     natural_log = ChangedKernels("paged_decode_kernel", "tl.log2(divisor)", "tl.log(divisor)")
     print(natural_log.change)
-    print("\nsplits   largest error")
+    print(f"\nthe results go up to {float(wanted.abs().max()):.1f}")
+    print("splits   largest error")
     errors = {}
     for splits in (1, 2, 3):
         found = natural_log.paged_decode(*case.to(device).given, num_splits=splits, tile=16)
@@ -550,11 +567,12 @@ else:
 shown
 
 # %% [markdown]
-# With one split the mistake is there and does nothing. With more the result is wrong by a few hundredths to a tenth:
-# no NaN, nothing that looks odd. An engine with such a kernel gives fluent text, a little worse with long contexts,
-# where there are more splits. A logarithm should carry its base in its name: `lse2`.
+# With one split the mistake is there and does nothing. With more the result is wrong by a few hundredths or more: no
+# NaN, nothing that looks odd. An engine with such a kernel may well give fluent text, and worse text where contexts are
+# long and there are more splits. A logarithm should carry its base in its name: `lse2`.
 #
-# **Causal, off by one.** In a chunk of several queries each may read up to its own position. Five queries at the end of
+# **Causal, off by one.** The package's prefill kernel takes a chunk of several queries, new positions of one request, and
+# each may read up to its own position. Five queries at the end of
 # request A, each row against the specification; the wrong line lets each see one position more.
 
 # %%
@@ -603,9 +621,10 @@ shown
 # ## Compiled, without a GPU
 #
 # Triton's compiler needs no GPU to compile for one. What it makes of the package's decode kernel, in bf16 with
-# `head_dim` 128, on three GPUs: an A100 (`sm_80`), an H100 or H200 (`sm_90`), an MI300 (`gfx942`). **Registers** hold a
-# program's numbers, so many a thread; **shared** is the fast memory of a multiprocessor, in bytes, that its tiles of K
-# and V take; **spills** are numbers that found no register.
+# `head_dim` 128 (column `d`), on three GPUs: an A100 (`sm_80`), an H100 or H200 (`sm_90`), an MI300 (`gfx942`). A program
+# is worked on by a hundred **threads** or more of one **multiprocessor**, of which a GPU has about as many. **Registers**
+# hold a thread's numbers; **shared** is the fast memory of the multiprocessor, in bytes, that the program's tiles of K
+# and V take; **spills** are numbers that found no register. `dtype` is that of the queries, `cache` that of the pool.
 
 # %% tags=["nbval-ignore-output"]
 COMPILE = """

@@ -28,7 +28,7 @@
 # **scores** it against the keys, and mixes the values by the scores. The cache lies in **blocks** of a few positions each, taken from one
 # **pool**; a request's **block table** names its blocks in the order of its text. A **pass** is one run of the model over new
 # tokens: the first over the prompt, each later one over the token selected last. It ends in **logits**, scores of all tokens, from
-# which the next token is **selected**. An **engine** serves many requests in **steps**, each of which is one pass for all that take part.
+# which the next token is **selected**: it is an **output**. An **engine** serves many requests in **steps**, each of which is one pass for all that take part.
 #
 # Where the run gives another answer than you, the box says why. These sections say more:
 # [21.1](21_1_reuse.ipynb) keys, values and heads, [21.2](21_2_latency.ipynb) latencies, [21.3](21_3_scheduling.ipynb) scheduling,
@@ -83,8 +83,9 @@ def exactly(count, **more):
 # %% [markdown]
 # ## The chapter's four questions
 #
-# Two words more. **TPOT**, the time per output token, is taken from the tokens of one request: the time from its first to its last one,
-# divided by the intervals between them. A block has an **identity** by which a later prompt can find it.
+# Three words more. **TPOT**, the time per output token, is taken from the outputs of one request: the time from its first to its last
+# one, divided by the number of intervals between them. A block has an **identity** by which a later prompt can find it and **reuse**
+# its keys and values.
 
 # %%
 predict({"21.7-p1": None, "21.7-p2": None, "21.7-p3": None, "21.7-p4": None})
@@ -159,8 +160,9 @@ reveal("21.7-p2", all(tpot == 5 for tpot in tpots))
 #
 # ### Another third block
 #
-# Three sentences of four tokens each fill three blocks; one token more begins a fourth. The last line of the table is yours: change `MINE` and
-# run the cell again.
+# Three sentences of four tokens each fill three blocks, positions 0 to 3, 4 to 7 and 8 to 11; one token more begins a fourth. The first
+# table says where each text differs first, and which blocks of the original it finds. Its last line is yours: change `MINE` and run the
+# cell again.
 
 # %% tags=["claim-21.7-c"]
 FIRST = "Ada likes soup. Tom plays chess. Mia likes plums. The"
@@ -223,7 +225,7 @@ reveal("21.7-p3", reusable["block 3"])
 # ### The end of a request
 #
 # A and B begin alike and share one block. The cell ends A, then B, and lets another prompt take the whole pool; each time it looks at
-# the shared block. A block is **evictable** where it is free and can still be found by its identity. Whether that is kept is a policy:
+# the shared block. Each table that names a block is a **reference** to it. A block is **evictable** where it is free and can still be found by its identity. Whether that is kept is a policy:
 # **retain** it, or **release** it at once.
 
 
@@ -310,8 +312,8 @@ decoders = {  # the second and the third have random weights: only their shape m
     "random, 8 of 8": Decoder.random(config_of(layers=2, query_heads=8, kv_heads=8, head_dim=4)),
     "random, 2 of 8": Decoder.random(config_of(layers=2, query_heads=8, kv_heads=2, head_dim=4)),
 }
-print("model, KV of      bytes a    operations of a pass   for each of the   attention to one,")
-print("query heads       position    64 cached 320 cached   256 positions    by the formula")
+print("model: KV heads    bytes of a   operations of a pass   more, for each     attention to one")
+print("of query heads       position   64 cached 320 cached   of 256 positions   by the formula")
 nbytes, each, formula = {}, {}, {}
 for name, decoder in decoders.items():
     (nbytes[name], short), (_, long) = (decode_step(decoder, length) for length in (64, 320))
@@ -319,7 +321,7 @@ for name, decoder in decoders.items():
     # scores and mixing: a multiplication and an addition each, for every query head and its width
     formula[name] = c.num_layers * c.num_query_heads * c.head_dim * 2 * 2
     row = name, nbytes[name], short, long, each[name], formula[name]
-    print("{:<15} {:>10,} {:>12,} {:>10,} {:>15,.0f} {:>17,}".format(*row))
+    print("{:<18} {:>10,} {:>11,} {:>10,} {:>18,.0f} {:>18,}".format(*row))
     if decoder is model:
         grows = "b" if long == short else "c" if each[name] == formula[name] else "a"
 assert each == formula and nbytes["random, 2 of 8"] * 4 == nbytes["random, 8 of 8"]
@@ -327,9 +329,11 @@ share = {1 / 4: "a", 1 / 2: "b", 1: "c"}[each["random, 2 of 8"] / each["random, 
 reveal({"21.7-p5": grows, "21.7-p6": share})
 
 # %% [markdown]
-# Projections and feed-forward parts work on the one new position, whatever the length. What grows is attention: each position in the cache is
+# An operation is a multiplication or an addition. The multiplications by the weights (projections, feed-forward parts) work on the one new
+# position, whatever the length. What grows is attention: each position in the cache is
 # scored and its value mixed, by every query head. (In the two small models that is most of the work, so their totals grow much; in a large one
-# it is little until a text is long.) With GQA the stored bytes fall to a quarter, and this arithmetic stays.
+# it is little until a text is long.) With GQA the stored bytes fall to a quarter, and this arithmetic stays. The third model's passes have
+# 1,536 operations fewer since the new position gets fewer keys and values, and as many fewer at every length.
 #
 # ### Blocks and answers
 #
@@ -365,7 +369,7 @@ reveal({"21.7-p7": depends, "21.7-p8": held[0]})
 #
 # ### Finding what was there
 #
-# A prompt comes again. How much of it does the cache save?
+# A prompt comes again. How much of it does the cache save? (A beginning that prompts have in common is a **prefix**.)
 
 # %%
 predict({"21.7-p9": None, "21.7-p10": None})
@@ -394,12 +398,14 @@ reveal({"21.7-p9": hits[64], "21.7-p10": other.num_cached_tokens > 0})
 
 # %% [markdown]
 # With 64 tokens all four blocks are there, and one is computed again: keys and values give no logits, so the last position must be. With 65 the
-# last position lies in a fifth block, and all four are used. The second text begins with "Ada" as three tokens, a letter each: other token
+# last position lies in a fifth block, and all four are used. With 63 the fourth block is not full, so nobody finds it; with 16 the only block
+# is the last one. The second text begins with "Ada" as three tokens, a letter each: other token
 # ids from the first block on.
 #
 # ### When room runs out
 #
-# A request that loses its blocks because others need them is **preempted**. A cached block that is taken for another text is **evicted**.
+# A request that loses its blocks because others need them is **preempted**. A **cached** block is full and has an identity; one that is
+# taken for another text is **evicted**.
 
 # %%
 predict({"21.7-p11": None, "21.7-p12": None})
@@ -520,11 +526,12 @@ assert chunks[:3] == [(0, 16), (16, 32), (32, 40)]
 what_happens = "a" if in_parts is None else "c" if chunks[0][0] == 0 and same else "b"
 
 gaps, tpots = [], []
+print("\noutputs   gaps       TPOT")
 for outputs, step_ms in ((2, 100), (101, 10)):
     (times,) = served_on_a_clock(1, outputs, step_ms)
     tpots.append(1000 * times.tpot)
     gaps += [1000 * gap for gap in times.itl]
-    print(f"{outputs:>3} tokens: {len(times.itl):>3} gaps, TPOT {tpots[-1]:.0f} ms")
+    print(f"{outputs:>7} {len(times.itl):>6} {tpots[-1]:>5.0f} ms")
 mean_tpot, mean_itl = statistics.mean(tpots), statistics.mean(gaps)
 print(f"mean of the TPOTs {mean_tpot:.1f} ms; mean of all gaps {mean_itl:.1f} ms")
 assert round(mean_tpot, 6) == 55
@@ -532,14 +539,18 @@ nearest = min({"a": 55, "b": 11, "c": 100}.items(), key=lambda option: abs(optio
 reveal({"21.7-p15": what_happens, "21.7-p16": nearest[0]})
 
 # %% [markdown]
-# The limit is one of a step. And the two means answer two questions: how a request fared, and how long a gap was. A report has to say which one
-# it gives.
+# The limit is one of a step. And the two means answer two questions: how a request fared, and how long a gap was: (100 + 100 &middot; 10) / 101
+# ms. A report has to say which one it gives.
 #
 # ## Your score
 #
-# What counts is the answer that you had given when the run showed its own. The score is worked out here, in your kernel, from the cells above. It
-# goes nowhere. To keep it, name a file: `score("21.7", save="my_checkpoint.json")` writes it into the folder of this page and says how to
-# delete it.
+# What counts is the answer that you had given when the run showed its own. If you had given none, your first one counts when its cell is run
+# again; nobody checks what you have seen. The score is worked out here, in your kernel, from the cells above. It goes nowhere. To keep it,
+# name a file: `score("21.7", save="my_checkpoint.json")` writes it into the folder of this page and says how to delete it.
+#
+# Where to read on: [21.1](21_1_reuse.ipynb) for heads and what a pass computes (p5, p6), [21.2](21_2_latency.ipynb) for latencies (p2, p16),
+# [21.3](21_3_scheduling.ipynb) for steps and preemption (p11, p15), [21.4](21_4_prefix.ipynb) for finding blocks (p3, p9, p10, p12),
+# [21.5](21_5_paging.ipynb) for blocks, copies and formats (p4, p7, p13, p14), [21.6](21_6_growth.ipynb) for what is stored when (p1, p8).
 
 # %%
 score("21.7")

@@ -102,6 +102,15 @@ def test_a_stub_is_not_an_answer(exercise) -> None:
 
 
 @named(EXERCISES)
+def test_a_piece_that_calls_itself_is_never_launched(exercise) -> None:
+    names: dict[str, object] = {}
+    exec("def piece(*given):\n    return piece(*given)", names)
+    found = check(exercise.id, names["piece"])
+    assert not found.is_right
+    assert "calls itself; Triton knows no recursion" in repr(found), found
+
+
+@named(EXERCISES)
 def test_a_piece_that_forgets_to_return_is_told_so(exercise) -> None:
     found = check(exercise.id, lambda *a: print(end=""))
     assert "returned None on all inputs. Is a return missing?" in found.lines[0]

@@ -124,8 +124,11 @@ def test_only_pages_are_published_and_views_have_their_modules(site: Path) -> No
 def test_a_file_of_the_package_that_a_page_names_lies_in_the_book(
     clone: Callable[..., Path], tmp_path: Path
 ) -> None:
-    site = build(clone(markdown("[the engine](../kvlab/engine.py)")), tmp_path / "site")
+    root = clone(markdown("[the engine](../kvlab/engine.py), [safe?](../SECURITY.md)"))
+    (root / "SECURITY.md").write_text("# Safe?\n", encoding="utf-8")
+    site = build(root, tmp_path / "site")
     assert (site / "files/kvlab/engine.py").read_bytes() == (ROOT / "kvlab/engine.py").read_bytes()
+    assert (site / "files/SECURITY.md").read_text("utf-8") == "# Safe?\n"
 
 
 def test_a_page_in_markdown_stands_beside_the_notebooks(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlab.book.cells import chapter
+from kvlab.book.folds import folded
 from kvlab.book.mathml import mathml
 from kvlab.book.preprocessor import doors
 from kvlab.book.prose import Places, equation_numbers, page_address, rewrite
@@ -97,6 +98,7 @@ def test_a_number_leads_to_its_equation_here_or_where_it_is_first() -> None:
         ("21_6_growth.ipynb#eq-21.6", "21_6_growth.html#eq-21.6"),
         ("#The-cells", "#the-cells"),
         ("../kvlab/engine.py", "files/kvlab/engine.py"),
+        ("../SECURITY.md", "files/SECURITY%2Emd"),
         ("images/a.png", "images/a.png"),
         ("https://example.org/x.ipynb#A", "https://example.org/x.ipynb#A"),
     ],
@@ -153,6 +155,44 @@ def test_the_setup_cell_is_folded() -> None:
     tagged = {"tags": ["setup"]}
     cell = {"cell_type": "code", "metadata": tagged, "source": "import kvlab", "outputs": []}
     assert '<details class="kvlab-setup">' in page(cell)
+
+
+def asked_and_answered(*sources: str) -> list[dict]:
+    """Code cells that each print their own source; a text that begins with # is Markdown."""
+
+    def cell(source: str) -> dict:
+        if source.startswith("#"):
+            return {"cell_type": "markdown", "source": source}
+        printed = {"output_type": "stream", "name": "stdout", "text": f"of {source}"}
+        return {"cell_type": "code", "metadata": {}, "source": source, "outputs": [printed]}
+
+    return [cell(source) for source in sources]
+
+
+@pytest.mark.parametrize(
+    ("sources", "places"),
+    [
+        (["a()", "b()"], set()),
+        (["a()", 'predict("p", None)', "# text", 'x = 1\nreveal("p", x)', "b()"], {3}),
+        (["predict({})", "a()", "# text", "reveal({})", "b()", "    shown = reveal(3)"], {1, 3, 5}),
+        (["predict(1)", "a()", "predict(2)", "b()", "reveal(1)"], {3, 4}),
+        (["predict(1)", "a()", "b()"], set()),
+        (["from kvlab.exercises import predict, reveal", "a()"], set()),
+    ],
+)
+def test_what_answers_a_prediction_is_found(sources: list[str], places: set[int]) -> None:
+    assert folded(asked_and_answered(*sources)) == places
+
+
+def test_the_run_is_folded_below_its_code_and_the_question_is_not() -> None:
+    text = page(*asked_and_answered('predict("p", None)', 'reveal("p", 3)'))
+    before, fold = text.split(
+        '<details class="kvlab-run"><summary>Show what the run found</summary>'
+    )
+    assert "<pre>of predict" in before and '```python\nreveal("p", 3)' in before
+    inside, after = fold.split("</details>")
+    assert '<pre>of reveal("p", 3)</pre>' in inside
+    assert after.strip() == ""
 
 
 def test_doors_lead_to_colab_and_binder_where_the_address_is_known() -> None:

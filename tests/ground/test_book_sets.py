@@ -66,7 +66,7 @@ def test_students_see_no_outputs_and_no_way_to_a_solution(tmp_path: Path) -> Non
         found, shipped = cells(tmp_path, section.notebook), cells(PAGES, section.notebook)
         assert len(found) == len(shipped)
         assert all(c["outputs"] == [] for c in found if c["cell_type"] == "code")
-        assert "solution" not in "\n".join(map(text, found))
+        assert not re.search(r"\bsolution\(|import.*\bsolution\b", "\n".join(map(text, found)))
         asked = "".join(map(text, shipped)).count("check(")
         assert "".join(map(text, found)).count("check(") == asked  # the stubs are all there
 
@@ -114,6 +114,10 @@ def test_headings_begin_slides_and_notes_are_off_them(taught: Path) -> None:
     assert kinds["## Summary"] == {"slide_type": "slide"}  # cut from the cell above
     (setup,) = tagged(found, "setup")
     assert setup["metadata"]["slideshow"] == {"slide_type": "skip"}
+    assert kinds['check({"21.6-1": None, "21.6-2": None})'] == {"slide_type": "subslide"}
+    for tag in ("claim-21.6-b", "claim-21.6-d"):  # the answers to a prediction; a view
+        (cell,) = tagged(found, tag)
+        assert cell["metadata"]["slideshow"] == {"slide_type": "subslide"}
     notes = tagged(found, "speaker-notes")
     assert all(c["metadata"]["slideshow"] == {"slide_type": "notes"} for c in notes)
     assert any("live: cache growth" in text(c) for c in notes)
