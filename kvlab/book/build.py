@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kvlab.book.checks import Page, problems
 from kvlab.book.manifest import read
@@ -90,7 +90,7 @@ def _copy_linked(root: Path, out: Path) -> None:
     """Files of the clone that pages link to; one that is not there stays a dead link."""
     links = {link for path in out.glob("*.html") for link in Page(path).links}
     for link in sorted(links):
-        name = urlsplit(link).path.removeprefix(FILES)
+        name = unquote(urlsplit(link).path).removeprefix(FILES)
         if link.startswith(FILES) and ".." not in Path(name).parts and (root / name).is_file():
             (out / FILES / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, out / FILES / name)

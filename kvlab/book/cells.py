@@ -2,7 +2,7 @@
 
 Of an output's forms the richest one is shown that needs no kernel: an HTML form (a view's carries
 its payload, which static/host.js mounts), an SVG or PNG picture, Markdown, text. Raw HTML has no
-blank line, since Markdown would end it there.
+blank line, since Markdown would end it there. What answers a prediction is folded (folds.py).
 """
 
 import re
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
+from kvlab.book.folds import folded
 from kvlab.book.prose import Places, page_address, rewrite
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -17,6 +18,8 @@ BLANK = re.compile(r"\n[ \t]*\n")
 EDITOR = re.compile(r'<div class="kvlab-view" data-view="(?:editor|phase_timer)">')
 LINK = re.compile(r'href="([^"]+)"')
 PICTURES = ("image/png", "image/jpeg")
+SETUP = ("setup", "Setup: what this page imports")
+RUN = ("run", "Show what the run found")
 Cell = dict[str, Any]
 
 
@@ -26,9 +29,10 @@ def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> 
     Raises ValueError that names the cell for what the book cannot show.
     """
     parts = []
+    runs = folded(notebook["cells"])
     for number, cell in enumerate(notebook["cells"]):
         try:
-            parts.extend(_cell(cell, page, places))
+            parts.extend(_cell(cell, page, places, number in runs))
         except ValueError as error:
             raise ValueError(f"{page}.ipynb, cell {number}: {error}") from None
     title, end, rest = "\n\n".join(parts).partition("\n")
@@ -37,25 +41,28 @@ def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> 
     return f"{title}{end}\n{doors}\n\n{rest}\n"
 
 
-def _cell(cell: Cell, page: str, places: Places) -> Iterator[str]:
+def _cell(cell: Cell, page: str, places: Places, is_folded: bool) -> Iterator[str]:
     source = _joined(cell["source"])
     if cell["cell_type"] == "markdown":
         yield rewrite(source, places)
     elif cell["cell_type"] == "code" and source.strip():
         yield from _code(source, "setup" in cell["metadata"].get("tags", []))
-        for output in cell["outputs"]:
-            yield _output(output, page, places)
+        outputs = [_output(output, page, places) for output in cell["outputs"]]
+        yield from _fold(RUN, outputs) if is_folded and outputs else outputs
 
 
 def _code(source: str, is_setup: bool) -> Iterator[str]:
     longest = max(map(len, re.findall(r"`{3,}", source)), default=2)
     fence = "`" * (longest + 1)
     block = f"{fence}python\n{source}\n{fence}"
-    if not is_setup:
-        yield block
-        return
-    yield '<details class="kvlab-setup"><summary>Setup: what this page imports</summary>'
-    yield block
+    yield from _fold(SETUP, [block]) if is_setup else [block]
+
+
+def _fold(kind: tuple[str, str], blocks: list[str]) -> Iterator[str]:
+    """A page without scripts opens it as well."""
+    name, summary = kind
+    yield f'<details class="kvlab-{name}"><summary>{summary}</summary>'
+    yield from blocks
     yield "</details>"
 
 

@@ -86,10 +86,11 @@ def _link(match: re.Match[str], _: Places) -> str:
 def page_address(link: str) -> str:
     """`21_6_growth.ipynb#The-cells` as the book's own address; any other link as it is.
 
-    A file beside the notebooks' folder, as `../kvlab/engine.py`, is copied into the book.
+    A file beside the notebooks' folder, as `../kvlab/engine.py`, is copied into the book. mdBook
+    takes any link to .md for one of its pages; written %2Emd it is left alone.
     """
     if link.startswith("../"):
-        return FILES + link.removeprefix("../")
+        return FILES + re.sub(r"\.md(?=#|$)", "%2Emd", link.removeprefix("../"))
     place, mark, heading = link.partition("#")
     if "://" in link or not (place.endswith(".ipynb") or (mark and not place)):
         return link

@@ -22,6 +22,7 @@ Notebook = dict[str, Any]
 HEADING = re.compile(r"^(#{1,3}) (.*)$")
 ASKED = re.compile(r'"(21\.\w+-p?\d+)"')
 ASKS = re.compile(r"^(?:check|predict)\(", re.MULTILINE)
+REVEALS = re.compile(r"^\s*reveal\(", re.MULTILINE)
 VIEW = re.compile(r'data-view="(\w+)"')
 OFFER = re.compile(r"[;,]?\s*`solution\([^)]*\)`\s+shows\s+a\s+worked\s+solution")
 IMPORTED = re.compile(r"^(from kvlab\.exercises import .*), solution$", re.MULTILINE)
@@ -82,7 +83,7 @@ def _on_slide(cell: Cell) -> Cell:
     kind = SLIDE.get(_heading(cell)[0])
     if "setup" in cell["metadata"].get("tags", []):
         kind = "skip"
-    elif _shown(cell):
+    elif _shown(cell) or _asks(cell) or REVEALS.search("".join(cell["source"])):
         kind = "subslide"
     if kind is None:
         return cell
@@ -117,12 +118,16 @@ def _note(cell_id: str, text: str) -> Cell:
     return {"cell_type": "markdown", "id": f"{cell_id}-n", "metadata": metadata, "source": source}
 
 
+def _asks(cell: Cell) -> bool:
+    """Whether the reader is asked for an answer, or for a prediction, in this cell."""
+    return cell["cell_type"] == "code" and ASKS.search("".join(cell["source"])) is not None
+
+
 def _answers(cell: Cell, known: set[str]) -> Iterator[Cell]:
     """Below the cell that first asks a question: its mistakes, and an exercise's solution."""
-    source = "".join(cell["source"])
-    if cell["cell_type"] != "code" or not ASKS.search(source):
+    if not _asks(cell):
         return
-    for number, asked in enumerate(dict.fromkeys(ASKED.findall(source))):
+    for number, asked in enumerate(dict.fromkeys(ASKED.findall("".join(cell["source"])))):
         if asked in known:
             continue
         known.add(asked)

@@ -1,6 +1,7 @@
 """TTFT taken apart, on a plain page: bars in place, keys, the line, no jumps, hostile names."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,34 @@ def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
     assert page.evaluate("[document.documentElement.scrollWidth, scrollY]") == [width, 0]
     page.locator("[data-do=presenter]").click()
     assert page.locator(".kv[data-stop]").bounding_box()["height"] < 650 or width == 700
+
+
+def test_a_phone_shows_every_label_whole_and_the_numbers_scroll_by_keyboard(opened) -> None:
+    page = opened(ttft_payload(WHOLE), viewport={"width": 390, "height": 800})
+    marks = [m.bounding_box() for m in page.locator(".kvt-scale span:visible").all()]
+    assert len(marks) >= 2
+    assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(marks))
+    assert all(m["x"] > 0 and m["x"] + m["width"] < 390 for m in marks)
+    cut = """all => all.filter((e) => e.offsetWidth && e.scrollWidth > e.clientWidth)
+      .map((e) => e.textContent)"""
+    cells = page.locator(".kvt :is(th, td, th > span, .kvt-name, .kvt-total, .kvt-piece)")
+    assert cells.evaluate_all(cut) == []
+    for row in ("engine", "server", "client"):  # the name and the total stand over their bar
+        name, bar, total = (
+            page.locator(f"{kind}[data-boundary={row}], {kind}[data-total={row}]").bounding_box()
+            if kind != ".kvt-name"
+            else page.locator(kind, has_text=row).bounding_box()
+            for kind in (".kvt-name", ".kvt-row", ".kvt-total")
+        )
+        assert max(name["y"] + name["height"], total["y"] + total["height"]) <= bar["y"] + 1
+        assert abs(name["y"] + name["height"] / 2 - total["y"] - total["height"] / 2) < 6
+    numbers = page.get_by_role("region", name="The same in numbers.")
+    numbers.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    assert numbers.evaluate("e => e.scrollLeft") > 50
+    expect(page.locator(".kv[data-stop]")).to_have_attribute("data-stop", "0")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".kv[data-stop]")).to_have_attribute("data-stop", "1")
 
 
 def test_parts_that_nobody_told_apart_and_hostile_names(opened) -> None:

@@ -56,11 +56,18 @@
     }
   }
 
+  /** On a screen the reader predicts first, then unfolds; on paper nothing is folded. */
+  function unfoldRuns() {
+    for (const run of document.querySelectorAll("details.kvlab-run")) run.open = true;
+  }
+
   async function start() {
     if (document.readyState === "loading") await new Promise((go) => document.addEventListener("DOMContentLoaded", go));
+    if (ON_PAPER) unfoldRuns();
     drawFormulas();
     await mountViews();
     letKeysScroll();
+    document.addEventListener("toggle", letKeysScroll, true); // what was folded has a width now
     document.documentElement.dataset.kvlab = "ready";
   }
 

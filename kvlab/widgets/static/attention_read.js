@@ -37,7 +37,12 @@ const READ_CSS = `
 [data-read=padopen]>.kvr-c[data-head]{--W:var(--X)}
 [data-read=pad]>.kvr-c[data-head]{color:var(--soft)}
 .kvr-c[data-nan]{color:var(--bad);font-style:italic}.kvr-c[data-strong]{color:#000}.kvr-c[data-top]>span{font-weight:750}
-[data-dim]{opacity:.5}
+/* Rows of heads that were not chosen: pale fills and plain type; their text stays legible. */
+.kvr-l[data-dim],.kvr-l[data-dim]>i{color:color-mix(in srgb,var(--ink) 68%,var(--paper));font-weight:400}.kvr-l[data-dim]>b{font-weight:400}
+.kvr-c[data-dim]:not([data-nan]){color:var(--soft)}.kvr-c[data-dim]>span{font-weight:400}
+[data-read]>.kvr-c[data-head][data-dim]{background:color-mix(in srgb,var(--W) calc(var(--w,0%)*.35),var(--paper))}
+:is([data-read=P],[data-read=O])>.kvr-c[data-kv][data-dim]{--k:var(--P);border:1px solid var(--k);background:color-mix(in srgb,var(--k) 25%,var(--paper));color:var(--ink)}
+[data-read=O]>.kvr-c[data-kv][data-dim]{--k:var(--O)}[data-read=later]>.kvr-c[data-kv][data-dim]{border-color:var(--line)}
 .kvr-l[data-other],.kvr-c[data-other]{height:1em}.kvr-l[data-other]{padding-left:0}.kvr-l[data-other]>b{font-size:.9em}
 .kvr-c[data-fill=token]{background:color-mix(in srgb,var(--ink) 38%,var(--paper))}.kvr-c[data-fill=none]{border-color:var(--line)}
 .kvr-c[data-fill=pad]{border:1px solid var(--line);background:repeating-linear-gradient(135deg,transparent 0 3px,color-mix(in srgb,var(--ink) 20%,transparent) 3px 6px)}
@@ -113,7 +118,7 @@ function readGrid(payload) {
   const ring = h("div", { class: "kvg-ring", "aria-hidden": "true" });
   const row = h("div", { class: "kvr-row", "aria-hidden": "true" });
   inner.append(ring, row);
-  const scroll = h("div", { class: "kvg-scroll" }, inner);
+  const scroll = scroller({ class: "kvg-scroll", "aria-label": "Keys and the weights on them." }, inner);
   const more = growthMore(scroll, labels, columns);
   const element = h("div", { class: "kvg-grid" }, more.element, scroll);
   return { element, scroll, inner, labels, cols, columns, ring, row, more, padded, numbers: Object.keys(numbers), lines: [] };

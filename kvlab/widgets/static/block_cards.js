@@ -193,7 +193,7 @@ function blocksMemory(payload) {
   const [density, cols] = blocksDensity(payload.blocks.length, size);
   const cards = payload.blocks.map((id) => blocksCard(payload, id, density, cols));
   const grid = h("div", { class: "kvb-cards", role: "list", "aria-label": "Physical blocks" }, ...cards.map((c) => c.card));
-  const scroll = h("div", { class: "kvb-scroll", "data-half": "memory" }, grid);
+  const scroll = scroller({ class: "kvb-scroll", "data-half": "memory", "aria-label": "Memory: physical blocks." }, grid);
   const legend = { used: "in use", kept: "evictable", free: "free" };
   const meaning = { kept: "No reference, but an identity: a request with the same prefix finds it until it is taken." };
   const keys = Object.entries(legend).map(([kind, words]) => h("span", { class: "kvb-key", title: meaning[kind] }, h("i", { "data-kind": kind, "aria-hidden": "true" }), words));

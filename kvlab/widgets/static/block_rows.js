@@ -71,7 +71,7 @@ function blocksRows(payload, stops, fits = (rows) => rows <= MOST_ROWS_DRAWN) {
     list.append(h("div", { class: "kvb-line", "data-head": "", "aria-hidden": "true" }, h("span", { class: "kvb-who" }), ...numbers));
   }
   list.append(...parts.map((p) => p.element));
-  const scroll = h("div", { class: "kvb-scroll", "data-half": "rows", tabindex: "0", role: "group", "aria-label": "Requests. Arrow down and up follow a token's read." }, list);
+  const scroll = scroller({ class: "kvb-scroll", "data-half": "rows", "aria-label": "Requests. Arrow down and up follow a token's read." }, list);
   const caption = h("div", { class: "kvb-cap" }, h("b", {}, "Requests: logical blocks"), few ? "" : "a number is the physical block");
   const element = h("section", { class: "kvb-half", "aria-label": "Requests" }, caption, scroll);
   const byWho = new Map(parts.map((p) => [p.who, p]));

@@ -26,7 +26,7 @@ const GROWTH_CSS = `
 [data-kind=C]>.kvg-c{background:var(--C);color:#000}
 [data-kind=P]>.kvg-c::after{content:"P"}[data-kind=O]>.kvg-c::after{content:"O"}[data-kind=C]>.kvg-c::after{content:"C"}
 .kv-large [data-only=small],.kv:not(.kv-large) [data-only=large]{display:none}
-[data-kind=future]>.kvg-t,[data-kind=future]>.kvg-n{opacity:.75}
+[data-kind=future]>.kvg-n{color:color-mix(in srgb,var(--ink) 68%,var(--paper))}
 [data-kind=gone]>.kvg-c{border:1px solid var(--line);background:repeating-linear-gradient(135deg,transparent 0 3px,color-mix(in srgb,var(--ink) 16%,transparent) 3px 6px)}
 .kvg-bl{margin-top:.35em;height:1.75em;font-size:.82em;line-height:1.9em;color:var(--soft);border-top:2px solid transparent;white-space:nowrap}
 .kvg-bl[data-block]{border-top-color:color-mix(in srgb,var(--ink) 45%,var(--paper))}
@@ -144,7 +144,7 @@ function growthGrid(payload, stops) {
   }
   const ring = h("div", { class: "kvg-ring", "aria-hidden": "true" });
   inner.append(ring);
-  const scroll = h("div", { class: "kvg-scroll" }, inner);
+  const scroll = scroller({ class: "kvg-scroll", "aria-label": "Positions in the cache." }, inner);
   const more = growthMore(scroll, labels, columns);
   return { element: h("div", { class: "kvg-grid" }, more.element, scroll), scroll, inner, labels, columns, blocks, ring, more };
 }

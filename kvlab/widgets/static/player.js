@@ -44,6 +44,20 @@ function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** A box that scrolls in itself and takes the keyboard for it; the bare arrows stay the player's. */
+function scroller(attributes, ...children) {
+  const label = `${attributes["aria-label"]} Shift with the left or right arrow scrolls.`;
+  const element = h("div", { tabindex: "0", role: "region", ...attributes, "aria-label": label }, ...children);
+  element.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.target !== element || !by || !event.shiftKey || isCommand(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    element.scrollLeft += (by * element.clientWidth) / 4;
+  });
+  return element;
+}
+
 /** A drawing from ICONS; the parser gives it its namespace. */
 function icon(path) {
   return document.createRange().createContextualFragment(`<svg viewBox="0 0 20 20" aria-hidden="true"><path d="${path}"/></svg>`);
@@ -76,8 +90,8 @@ function keepFromPage(event) {
 
 const DARK = "--kv-ink:#e8eaed;--kv-paper:#14171b;--focus:#56b4e9;--bad:#ff9d5c;--good:#3fcf9f;";
 const PLAYER_CSS = `
-.kv{--kv-ink:#1b1f24;--kv-paper:#fff;--focus:#0072b2;--bad:#b34700;--good:#00704f;
- --P:#0072b2;--O:#e69f00;--C:#009e73;--fade:66%;
+.kv{--kv-ink:#1b1f24;--kv-paper:#fff;--focus:#0072b2;--bad:#a34000;--good:#00704f;
+ --P:#0072b2;--O:#e69f00;--C:#009e73;--fade:76%;
  --ink:var(--jp-content-font-color0,var(--kv-ink));--paper:var(--jp-layout-color0,var(--kv-paper));
  --soft:color-mix(in srgb,var(--ink) var(--fade),var(--paper));
  --line:color-mix(in srgb,var(--ink) 22%,var(--paper));--wash:color-mix(in srgb,var(--ink) 5%,var(--paper));
@@ -85,7 +99,7 @@ const PLAYER_CSS = `
  border-radius:10px;background:var(--paper);color:var(--ink);font:14px/1.45 system-ui,sans-serif;
  font-variant-numeric:tabular-nums;overflow-anchor:none}
 @media(prefers-color-scheme:dark){body:not([data-jp-theme-light]) .kv{${DARK}}}
-html:is(.light,.rust) .kv.kv{--kv-ink:#1b1f24;--kv-paper:#fff;--focus:#0072b2;--bad:#b34700;--good:#00704f}
+html:is(.light,.rust) .kv.kv{--kv-ink:#1b1f24;--kv-paper:#fff;--focus:#0072b2;--bad:#a34000;--good:#00704f}
 html:is(.navy,.coal,.ayu) .kv,body[data-jp-theme-light=false] .kv{${DARK}}
 .kv *{box-sizing:border-box}.kv [hidden]{display:none!important}
 .kv:focus-visible,.kv :focus-visible{outline:2px solid var(--focus);outline-offset:2px}

@@ -1,7 +1,7 @@
 // The view "TTFT taken apart": one bar a boundary on a common axis, and below it what each of them adds up (section 21.2).
 
 const TTFT_CSS = `
-.kvt{display:grid;gap:.9em}
+.kvt{display:grid;grid-template-columns:minmax(0,1fr);gap:.9em;container:kvt/inline-size}.kvt-scroll{overflow-x:auto;overflow-y:hidden;scrollbar-width:thin}
 .kvt-T{--c:#56b4e9;--t:#000}.kvt-I{--c:#cc79a7;--t:#000}.kvt-Q{--c:#f0e442;--t:#000}.kvt-P{--c:#0072b2;--t:#fff}
 .kvt-S{--c:#e69f00;--t:#000}.kvt-D{--c:#009e73;--t:#000}.kvt-B{--c:#56b4e9;--t:#000}
 .kvt-bars{position:relative;display:grid;grid-template-columns:5em minmax(0,1fr) 7.6em;gap:.4em .9em;align-items:center}
@@ -13,11 +13,12 @@ const TTFT_CSS = `
 .kvt-bar{position:absolute;inset:0 auto 0 0;border-inline:3px solid var(--ink);box-sizing:content-box;margin-left:-3px;background:var(--paper)}
 .kvt-piece{position:absolute;top:0;bottom:0;min-width:2px;background-color:var(--c);color:var(--t);display:grid;place-items:center;overflow:hidden;
  white-space:nowrap;font-weight:650;box-shadow:inset -1px 0 0 var(--paper);container-type:inline-size}
+@container (max-width:8em){.kvt-piece i{display:none}}@container (max-width:12em){.kvt-piece i[data-long]{display:none}}.kvt-piece i{font-style:normal}
 @container (max-width:1.35em){.kvt-piece>span{display:none}}@container (max-width:2.6em){.kvt-piece>[data-letters="2"]{display:none}}
 @container (max-width:3.9em){.kvt-piece>:is([data-letters="3"],[data-letters="4"]){display:none}}
 .kvt-rest{background-image:repeating-linear-gradient(135deg,rgb(0 0 0/.3) 0 2px,transparent 2px 7px)}
 .kvt-rest span{background:var(--c);padding:0 .2em;border-radius:3px}
-.kvt [data-far]{opacity:.36}
+.kvt :is(.kvt-row,.kvt-piece)[data-far]{opacity:.36}.kvt :is(.kvt-name,.kvt-total)[data-far]{color:var(--soft);font-weight:400}
 .kvt-piece[data-near]{outline:3px solid var(--ink);outline-offset:-1px;z-index:2}
 .kv .kvt table{width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font:inherit;color:inherit}
 .kv .kvt :is(th,td){padding:.22em .35em;border:0;background:none;text-align:right;font-weight:400;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
@@ -30,7 +31,18 @@ const TTFT_CSS = `
 .kvt-chip{display:inline-block;min-width:1.5em;padding:0 .3em;border-radius:3px;background-color:var(--c);color:var(--t);text-align:center;font-weight:650;line-height:1.35}
 .kvt-chip+span{display:block;overflow:hidden;text-overflow:ellipsis}
 .kv-large .kvt{font-size:.88em}
-@media(max-width:760px){.kvt-bars{grid-template-columns:3.6em minmax(0,1fr) 5.4em}.kv .kvt table{font-size:.78em}}
+@container kvt (max-width:62em){.kv .kvt table{width:max-content;min-width:100%;table-layout:auto}}
+@container kvt (max-width:46em){
+ .kvt-bars{grid-template-columns:3.6em minmax(0,1fr) 5.4em}
+ .kv .kvt table{font-size:.88em}
+ .kv .kvt tr>:first-child:not([colspan]){position:sticky;left:0;z-index:1}.kv .kvt tr>:first-child:not([colspan],[data-near]){background:var(--paper)}
+}
+@container kvt (max-width:34em){ /* a boundary's name and total over its bar, fewer marks on the axis */
+ .kvt-bars{grid-template-columns:minmax(0,1fr) auto;grid-auto-flow:dense;row-gap:.1em}
+ .kvt-total:has(small){grid-area:1/1/auto/-1}.kvt-scale{grid-area:2/1/auto/-1}.kvt-row{grid-column:1/-1;margin:0 3px .5em}
+ .kvt-total{grid-column:2}.kvt-name{grid-column:1}.kvt-scale{margin:0 3px}
+ .kvt-scale span:nth-child(even){display:none}.kvt-scale span:first-child{transform:none}.kvt-scale [data-end]{transform:translateX(-100%)}
+}
 `;
 
 /** A part's colour: that of its first term, else of its first letter; hatched where equation 21.4 has no term for it. */
@@ -56,6 +68,7 @@ function ttftBars({ parts, rows, unit, length }) {
   for (const at of ttftTicks(length)) {
     const label = h("span", {}, `${String(at).replace(/^\d+/, (whole) => thousands(whole))} ${at === 1 && unit === "steps" ? "step" : unit}`);
     label.style.left = percent(at);
+    label.toggleAttribute("data-end", at > 0.92 * length);
     scale.append(label);
   }
   bars.append(scale, h("span", { class: "kvt-total" }, h("small", {}, `TTFT, ${unit}`)));
@@ -66,8 +79,8 @@ function ttftBars({ parts, rows, unit, length }) {
     bar.style.width = percent(to - from);
     for (let i = first; i <= last; i++) {
       const { begin, end, letter, name, text: duration } = parts[i], share = (end - begin) / (length || 1);
-      const label = share > 0.16 ? `${letter}  ${name}` : letter;
-      const piece = h("div", { class: `kvt-piece ${ttftClass(parts[i])}`, "data-part": i, title: `${name}: ${duration} ${unit}` }, h("span", { "data-letters": label === letter ? letter.length : null }, label));
+      const whole = share > 0.16 ? [h("i", { "data-long": name.length > 11 ? "" : null }, ` ${name}`)] : [];
+      const piece = h("div", { class: `kvt-piece ${ttftClass(parts[i])}`, "data-part": i, title: `${name}: ${duration} ${unit}` }, h("span", { "data-letters": letter.length }, letter, ...whole));
       piece.style.left = `${(100 * (begin - from)) / (to - from || 1)}%`;
       piece.style.width = `${(100 * (end - begin)) / (to - from || 1)}%`;
       bar.append(piece);
@@ -106,7 +119,7 @@ VIEWS.ttft_parts = (element, payload, options) => {
   const hint = [payload.about, "hatched: no term of equation 21.4"].filter(Boolean).join(" · ");
   const frame = createFrame(element, { view: "ttft_parts", title: payload.title, hint, css: TTFT_CSS });
   const { bars, found } = ttftBars(payload), table = ttftTable(payload);
-  frame.body.append(h("div", { class: "kvt" }, bars, table));
+  frame.body.append(h("div", { class: "kvt" }, bars, scroller({ class: "kvt-scroll", "aria-label": "The same in numbers." }, table)));
   const lines = [...table.tBodies[0].rows], heads = [...table.tHead.rows[1].cells];
   const mark = (node, name, on) => node.toggleAttribute(name, on);
 
