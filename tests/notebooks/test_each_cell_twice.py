@@ -4,6 +4,7 @@ That is done by notebooks/conftest.py; here it is seen at work on small notebook
 """
 
 import shutil
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,10 @@ def nbval(folder: Path, *options: str) -> list[str]:
     """What a run over `folder` prints, line by line."""
     command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider"]
     command += ["--nbval", "--nbval-current-env", "-c", str(ROOT / "pyproject.toml"), *options]
-    run = subprocess.run([*command, str(folder)], capture_output=True, text=True, cwd=folder)
+    own = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}  # its output is read
+    run = subprocess.run(
+        [*command, str(folder)], capture_output=True, text=True, cwd=folder, env=own
+    )
     return run.stdout.splitlines()
 
 
