@@ -3,8 +3,8 @@
 That is done by notebooks/conftest.py; here it is seen at work on small notebooks of its own.
 """
 
-import shutil
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
