@@ -208,11 +208,24 @@ def test_an_error_stands_in_the_editor_and_the_last_good_picture_stays(
     expect(editor.locator(".kve-text")).to_have_text("key")
 
 
+# Times between the events of a drag, in ms, as the page has seen them.
+PAUSES = """input => {
+    let last = null;
+    input.pauses = [];
+    for (const kind of ["input", "change"]) input.addEventListener(kind, () => {
+        if (last !== null) input.pauses.push(performance.now() - last);
+        last = performance.now();
+    });
+}"""
+
+
 def test_a_drag_of_twenty_steps_makes_at_most_two_updates(page: Page) -> None:
-    """W06: each update takes 100 ms."""
+    """W06: each update takes 100 ms. A hand that rests for 300 ms gets one more for it, and a busy
+    machine moves the mouse with such rests."""
     editor = page.locator(".t-slow .kv[data-view=editor]")
     slider = editor.locator("input[type=range]")
     slider.scroll_into_view_if_needed()
+    slider.evaluate(PAUSES)
     box = slider.bounding_box()
     y = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 8, y)
@@ -222,7 +235,10 @@ def test_a_drag_of_twenty_steps_makes_at_most_two_updates(page: Page) -> None:
     page.mouse.up()
     expect(editor.locator(".kve-text")).to_have_text("20")
     expect(editor).not_to_have_attribute("data-busy", "")
-    assert 1 <= int(editor.get_attribute("data-updates")) <= 2
+    pauses = slider.evaluate("input => input.pauses")
+    rests = sum(pause > 290 for pause in pauses)
+    assert len(pauses) >= 15  # the drag passed through most of the twenty steps
+    assert 1 <= int(editor.get_attribute("data-updates")) <= 2 + rests
 
 
 def test_text_of_the_reader_is_run_and_shown_as_text(page: Page) -> None:
