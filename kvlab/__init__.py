@@ -28,6 +28,7 @@ _HOME = {
     "ContiguousCache": "kvlab.tensors.kv_cache",
     "PagedCache": "kvlab.tensors.kv_cache",
     "Decoder": "kvlab.tensors.model",
+    "NotEnoughMemory": "kvlab.tensors.out_of_memory",
     "ModelConfig": "kvlab.tensors.config",
 }
 __all__ = ["__version__", *_HOME]

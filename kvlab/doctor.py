@@ -15,7 +15,6 @@ from typing import Literal
 
 import kvlab
 
-INSTALL_LAB = 'make lab, or: python -m pip install -c constraints.txt -e ".[lab,serve]"'
 WIDGET_PACKAGES = {
     "jupyterlab": (4, 4),
     "ipywidgets": (8, 1),
@@ -24,6 +23,7 @@ WIDGET_PACKAGES = {
 }
 TINY_FILES = ("config.json", "model.safetensors", "tokenizer.json")
 GIB = 1024**3
+LITTLE = GIB  # free memory that is worth a note
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ def findings() -> list[Finding]:
         check_torch(),
         check_threads(),
         *check_devices(),
+        *check_memory(),
         check_triton(),
         *check_attention(),
         check_widgets(),
@@ -76,8 +77,7 @@ def check_torch() -> Finding:
     try:
         import torch
     except ImportError as error:
-        remedy = "python -m pip install -c constraints.txt -e ."
-        return Finding("torch", "problem", f"cannot be imported: {error}", remedy)
+        return Finding("torch", "problem", f"cannot be imported: {error}", install_command())
     build = "CPU build"
     if torch.version.cuda:
         build = f"CUDA {torch.version.cuda} build"
@@ -125,6 +125,30 @@ def _cuda_device(torch, index: int) -> Finding:
     return Finding("GPU", "ok", f"{text} {about.major}.{about.minor}")
 
 
+def check_memory() -> list[Finding]:
+    """What can still be taken, of the host and of each GPU: limits of containers, of `ulimit -v`
+    and of PyTorch's own share counted in."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    from kvlab.tensors.free_memory import free_nbytes
+
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    places = ["cpu", *(f"cuda:{index}" for index in gpus)]
+    free = {place: free_nbytes(torch.device(place)) for place in places}
+    return [_memory(place, nbytes) for place, nbytes in free.items() if nbytes is not None]
+
+
+def _memory(place: str, free: int) -> Finding:
+    text = f"{place}: {free / GIB:.1f} GiB can be taken"
+    if free < LITTLE:
+        remedy = "close what else runs; in JupyterLab, shut down the kernels that are not needed"
+        return Finding("memory", "note", f"{text}; a page's kernel takes up to 1 GiB", remedy)
+    text += "; a cache takes half of it at most, unless num_blocks says more"
+    return Finding("memory", "ok", text)
+
+
 def check_triton() -> Finding:
     from kvlab import triton_mode
 
@@ -146,7 +170,7 @@ def check_triton() -> Finding:
 def _without_triton(reason: str) -> Finding:
     on_linux = platform.system() == "Linux" and platform.machine() in ("x86_64", "aarch64")
     if on_linux:
-        return Finding("Triton", "note", reason, "python -m pip install -c constraints.txt triton")
+        return Finding("Triton", "note", reason, install_command())
     text = "absent: it exists for Linux on x86_64 and aarch64 alone; only its kernels need it"
     return Finding("Triton", "note", text)
 
@@ -173,16 +197,28 @@ def check_attention() -> list[Finding]:
 
 def check_widgets() -> Finding:
     """Whether the notebooks' views can show: each package there, and new enough."""
+    if "google.colab" in sys.modules:
+        return _widgets_on_colab()
+    remedy = install_command("lab")
     found = {name: installed(name) for name in WIDGET_PACKAGES}
     if absent := [name for name, number in found.items() if number is None]:
         message = f"cannot show: {', '.join(absent)} not installed"
-        return Finding("widgets", "note", message, INSTALL_LAB)
+        return Finding("widgets", "note", message, remedy)
     text = ", ".join(f"{name} {number}" for name, number in found.items())
     for name, least in WIDGET_PACKAGES.items():
         if _numbers(found[name]) < least:
             message = f"{name} is older than {'.'.join(map(str, least))} ({text})"
-            return Finding("widgets", "problem", message, INSTALL_LAB)
+            return Finding("widgets", "problem", message, remedy)
     return Finding("widgets", "ok", text)
+
+
+def _widgets_on_colab() -> Finding:
+    """Colab shows widgets by a manager of its own: of the packages, only anywidget counts there."""
+    number = installed("anywidget")
+    if number is None:
+        remedy = "python -m pip install anywidget"
+        return Finding("widgets", "problem", "cannot show: anywidget not installed", remedy)
+    return Finding("widgets", "ok", f"anywidget {number}, shown by Colab's own manager")
 
 
 def check_tiny_model(folder: Path) -> Finding:
@@ -230,10 +266,17 @@ def check_smollm2() -> Finding:
 def check_transformers() -> Finding:
     number = installed("transformers")
     if number is None:
-        remedy = 'python -m pip install -c constraints.txt -e ".[models]"'
         message = "absent: only the comparisons with it need it"
-        return Finding("transformers", "note", message, remedy)
+        return Finding("transformers", "note", message, install_command("models"))
     return Finding("transformers", "ok", number)
+
+
+def install_command(extra: str = "") -> str:
+    """What installs kvlab with an extra: in a clone, in the versions that it was tested with."""
+    part = f"[{extra}]" if extra else ""
+    if (Path(kvlab.__file__).parents[1] / "constraints.txt").is_file():
+        return f'python -m pip install -c constraints.txt -e ".{part}"'
+    return f'python -m pip install "kvlab{part}"'
 
 
 def installed(package: str) -> str | None:

@@ -26,6 +26,8 @@ from kvlab.llm_arguments import (
     checked_dtype,
     checked_flag,
     checked_length,
+    computing_dtype,
+    memory_plan,
     scheduler_config,
 )
 from kvlab.llm_trace import RecordsTraces
@@ -35,7 +37,9 @@ from kvlab.prompts import Prompt, as_list, one_each, token_ids
 from kvlab.tensors.host_tier import HostTier
 from kvlab.tensors.identity import configuration_of
 from kvlab.tensors.kv_cache import PagedCache
+from kvlab.tensors.memory_told import making_told
 from kvlab.tensors.model import Decoder
+from kvlab.tensors.out_of_memory import explained, nothing_kept
 from kvlab.tensors.runner import ModelRunner
 
 
@@ -44,19 +48,24 @@ class LLM(RecordsTraces, TakesAdapters):
 
     model: "tiny", "smollm2", a folder, a .gguf file, a hub id or a `Decoder`; "default": kvlab.use.
     tokenizer: for a `Decoder`, "tiny" or the folder whose words it reads; without, it takes ids.
-    num_blocks: size of the paged cache; None takes four full contexts, 512 MiB at most.
+    num_blocks: size of the paged cache; None takes four full contexts, 512 MiB and half of what is
+    free at most, `memory` says which of them decided.
     cpu_blocks: size of a second tier in host memory, for evicted prefixes, requests put aside and,
     with preempt_by="offload", preempted ones (section 21.3). None: there is none.
-    dtype computes, cache_dtype is stored (None: the same): of torch, or "fp32", "fp16", "bf16",
+    dtype computes, cache_dtype is stored (None: the same), also by name: "fp32", "fp16", "bf16",
     "fp8", "int8", "q4_0" ("int4"). device None: CUDA if there is one.
     prefix_cache_policy: hash, comparison, retention and kept logits; None takes the safe ones.
     attention_backend: "torch", "triton" or "reference" (slow, float64); None takes the kernels on
     CUDA, torch elsewhere. enforce_eager: no CUDA graphs. `kvlab doctor` says what is taken and why.
     scheduling: policy, order, admission and the like by name, as SchedulerConfig takes them.
-    Raises ValueError for arguments that do not fit, naming the value. One thread at a time.
+    Raises ValueError for arguments that do not fit, naming the value; NotEnoughMemory for what is
+    more than there is, before it is made. One thread at a time.
 
     Parts of it are in files of their own: adapters in llm_adapters.py, traces in llm_trace.py.
     """
+
+    adapters: dict[str, str]  # name -> identity
+    _sinks: dict[str, Sink]
 
     def __init__(
         self,
@@ -82,37 +91,42 @@ class LLM(RecordsTraces, TakesAdapters):
         **scheduling: object,
     ) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)
-        config = self.model.config
-        length = checked_length(max_model_len, config.max_model_len)
-        stored = checked_dtype(cache_dtype, config, self.model.dtype)
-        num_blocks = checked_blocks(num_blocks, block_size, config, stored, length)
-        checked_flag("enable_prefix_caching", enable_prefix_caching)
-        self.cache = PagedCache(config, num_blocks, block_size, stored, self.device)
-        identity = configuration_of(self.model, self.cache) if enable_prefix_caching else None
-        manager = KVCacheManager(
-            BlockPool(num_blocks),
-            block_size,
-            enable_prefix_caching=enable_prefix_caching,
-            configuration=identity,
-            policy=prefix_cache_policy,
-            window=config.widest_window,
-        )
-        limits = (max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length)
-        tier = None if cpu_blocks is None else CPUTier(cpu_blocks)
-        scheduler = Scheduler(manager, scheduler_config(limits, scheduling), tier)
-        host = None if tier is None else HostTier(self.cache, tier.pool.num_blocks)
-        self.runner = ModelRunner(
-            self.model,
-            self.cache,
-            host,
-            clock,
-            attention_backend=attention_backend,
-            enforce_eager=checked_flag("enforce_eager", enforce_eager),
-        )
+        with nothing_kept(self), explained(self._why_not_made):
+            dtype = computing_dtype(dtype)
+            self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)
+            config = self.model.config
+            length = checked_length(max_model_len, config.max_model_len)
+            limits = (max_num_seqs, max_num_batched_tokens, enable_chunked_prefill, length)
+            limits = scheduler_config(limits, scheduling)
+            stored = checked_dtype(cache_dtype, config, self.model.dtype)
+            sizes = (checked_blocks(num_blocks, block_size), block_size, cpu_blocks)
+            self.memory = memory_plan(self.model, stored, sizes, limits)
+            tier = None if cpu_blocks is None else CPUTier(cpu_blocks)
+            self.cache = PagedCache(config, self.memory.num_blocks, block_size, stored, self.device)
+            manager = self._manager(enable_prefix_caching, prefix_cache_policy)
+            eager = checked_flag("enforce_eager", enforce_eager)
+            kinds = {"attention_backend": attention_backend, "enforce_eager": eager}
+            self.runner = ModelRunner(self.model, self.cache, self._host(tier), clock, **kinds)
+            scheduler = Scheduler(manager, limits, tier)
         self.engine = LLMEngine(scheduler, self.runner, clock, config.eos_token_ids, seed)
-        self.adapters: dict[str, str] = {}  # name -> identity
-        self._sinks: dict[str, Sink] = {}
+        self.adapters, self._sinks = {}, {}
+
+    def _manager(self, caching: bool, policy: PrefixCachePolicy | None) -> KVCacheManager:
+        checked_flag("enable_prefix_caching", caching)
+        return KVCacheManager(
+            BlockPool(self.cache.num_blocks),
+            self.cache.block_size,
+            enable_prefix_caching=caching,
+            configuration=configuration_of(self.model, self.cache) if caching else None,
+            policy=policy,
+            window=self.model.config.widest_window,
+        )
+
+    def _host(self, tier: CPUTier | None) -> HostTier | None:
+        return None if tier is None else HostTier(self.cache, tier.pool.num_blocks)
+
+    def _why_not_made(self, asked: str) -> str:
+        return making_told(self.device, getattr(self, "memory", None), asked)
 
     def __repr__(self) -> str:
         blocks = f"{self.cache.num_blocks} blocks of {self.cache.block_size}"

@@ -10,9 +10,10 @@ from kvlab.core.kv_cache_manager import cdiv
 from kvlab.core.offload_tier import MOST_BLOCKS
 from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.tensors.config import ModelConfig
+from kvlab.tensors.memory_budget import Block, MemoryPlan, plan, step_nbytes, weights_nbytes
+from kvlab.tensors.model import Decoder
 from kvlab.tensors.stored import cache_format
 
-DEFAULT_CACHE_BYTES = 512 * 2**20
 LARGEST_BLOCK = 1 << 20  # positions
 
 
@@ -54,6 +55,13 @@ def scheduler_config(
     return SchedulerConfig(*limits, **scheduling)
 
 
+def computing_dtype(asked: torch.dtype) -> torch.dtype:
+    """What a model computes in. Raises ValueError for what is no floating-point torch.dtype."""
+    if not isinstance(asked, torch.dtype) or not asked.is_floating_point:
+        raise ValueError(f"dtype is {shown(asked)}; give a torch.dtype such as torch.bfloat16")
+    return asked
+
+
 def checked_dtype(
     asked: torch.dtype | str | None, config: ModelConfig, computes: torch.dtype
 ) -> torch.dtype | str:
@@ -63,21 +71,46 @@ def checked_dtype(
     return found.asked
 
 
-def checked_blocks(
-    asked: int | None, block_size: int, config: ModelConfig, dtype: torch.dtype | str, length: int
-) -> int:
-    """Size of the paged cache; if none was asked for, four full contexts, `DEFAULT_CACHE_BYTES`
-    at most."""
+def checked_blocks(asked: int | None, block_size: int) -> int | None:
+    """Size of the paged cache, as asked for; None leaves it to the budget."""
     whole("block_size", block_size, 1, LARGEST_BLOCK)
-    if asked is not None:
-        if type(asked) is not int or not 1 <= asked <= MOST_BLOCKS:
-            wanted = f"give an integer from 1 to {MOST_BLOCKS}, or None"
-            raise ValueError(f"num_blocks: a pool of {shown(asked)} blocks; {wanted}")
-        return asked
-    vectors = 2 * config.num_layers * config.num_kv_heads  # keys and values of a position
-    position = vectors * cache_format(dtype).vector_bytes(config.head_dim)
-    fits = DEFAULT_CACHE_BYTES // (position * block_size)
-    return max(1, min(4 * cdiv(length, block_size), fits, MOST_BLOCKS))
+    if asked is not None and (type(asked) is not int or not 1 <= asked <= MOST_BLOCKS):
+        wanted = f"give an integer from 1 to {MOST_BLOCKS}, or None"
+        raise ValueError(f"num_blocks: a pool of {shown(asked)} blocks; {wanted}")
+    return asked
+
+
+def memory_plan(
+    model: Decoder,
+    stored: torch.dtype | str,
+    pool: tuple[int | None, int, int | None],
+    limits: SchedulerConfig,
+) -> MemoryPlan:
+    """What an engine takes. pool: num_blocks, block_size and cpu_blocks, as asked for.
+
+    Raises NotEnoughMemory, before anything is made, for what does not fit.
+    """
+    num_blocks, block_size, cpu_blocks = pool
+    tiered = type(cpu_blocks) is int and 0 < cpu_blocks <= MOST_BLOCKS  # else CPUTier refuses it
+    length, config = limits.max_model_len, model.config
+    most = min(limits.max_num_batched_tokens, limits.max_num_seqs * length)
+
+    def temporaries(blocks: int) -> int:
+        tokens = min(most, blocks * block_size)  # no step computes more than the pool can keep
+        rows = min(limits.max_num_seqs, tokens)
+        longest = min(length, blocks * block_size)
+        return step_nbytes(config, model.dtype.itemsize, tokens, rows, longest)
+
+    return plan(
+        Block.of(config, cache_format(stored), block_size),
+        temporaries,
+        device=model.device,
+        weights=weights_nbytes(model),
+        context=cdiv(length, block_size),
+        most=MOST_BLOCKS,
+        num_blocks=num_blocks,
+        cpu_blocks=cpu_blocks if tiered else 0,
+    )
 
 
 def checked_flag(name: str, asked: bool) -> bool:

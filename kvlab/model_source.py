@@ -13,6 +13,7 @@ from kvlab.tensors.checkpoint import load_config, load_model
 from kvlab.tensors.checkpoint_files import CheckpointError
 from kvlab.tensors.config import NotOurs
 from kvlab.tensors.gguf_model import load_gguf
+from kvlab.tensors.memory_budget import refuse_weights
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.tokenizer import Tokenizer
 
@@ -61,6 +62,9 @@ def load(
                 f"tokenizer {str(tokenizer)!r} has {words.vocab_size} ids, "
                 f"the model only {model.config.vocab_size}"
             )
+        if model.dtype != dtype or model.device.type != device.type:  # then it is copied
+            wider = max(dtype, model.dtype, key=lambda each: each.itemsize)
+            refuse_weights(model.num_parameters, wider, device)
         return "decoder", words, model.converted(dtype, device)
     model = _default[0] if model == "default" else model
     if tokenizer is not None:
@@ -92,7 +96,7 @@ def _checked_place(model: str | Path) -> Path:
 
 
 def _other_way(model: str | Path) -> str:
-    """Empty for a family that transformers' layers do not run on our cache either."""
+    """Where transformers' layers do not run on our cache either, the first line of the reason."""
     try:
         from kvlab.hf.load import checked_config
 
@@ -100,8 +104,9 @@ def _other_way(model: str | Path) -> str:
     except ModuleNotFoundError:
         install = 'with transformers installed (pip install "kvlab[models]")'
         return f". Many others run by kvlab.hf.load_llm, {install}"
-    except ValueError:
-        return ""
+    except ValueError as error:
+        reason, _, _ = str(error).partition("\n")
+        return f". transformers' layers do not run here either: {reason}"
     return (
         f". transformers knows it: kvlab.hf.load_llm({str(model)!r}) runs its layers on kvlab's "
         "cache and engine"

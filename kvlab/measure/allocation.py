@@ -3,15 +3,15 @@
 Nothing here multiplies sizes. The bytes are the sum of `nbytes` of tensors that exist for a moment.
 """
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from kvlab.core.memory import kv_cache_bytes
 from kvlab.core.sizes import in_units
+from kvlab.tensors.free_memory import free_nbytes
 from kvlab.tensors.kv_cache import ContiguousCache
+from kvlab.tensors.out_of_memory import ran_out
 
 MOST_BYTES = 256 * 2**20  # what is allocated without being asked for more
 ADDRESSES = 2**63  # no tensor has more bytes
@@ -70,8 +70,8 @@ def allocate(
     shape = _Shape(layers, kv_heads, head_dim)
     try:
         return _measured(shape, batch, seq_len, dtype)
-    except RuntimeError as error:
-        if "allocate" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out(error):
             raise
         raise MemoryError(_refusal(sizes)) from error
 
@@ -176,16 +176,8 @@ def _more(nbytes: int, are: str, limit: int) -> str:
 
 
 def free_memory() -> int | None:
-    """Bytes that a process could take without others giving way; None if the system is silent."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+    """Bytes that can still be taken on the CPU; None if the system is silent."""
+    return free_nbytes(torch.device("cpu"))
 
 
 def _filled(sizes: _Shape, batch: int, seq_len: int, dtype: torch.dtype) -> ContiguousCache:

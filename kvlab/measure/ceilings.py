@@ -62,7 +62,8 @@ def measure_ceilings(
     into caches, to see that all of it runs. Raises ValueError for a device or dtype that is not
     here, and where the buffers do not fit into memory.
     """
-    if not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds < float("inf"):
         raise ValueError(f"seconds is {seconds!r}; give a number above 0")
     place = devices.checked_device(device)
     kind = devices.checked_dtype(dtype, place)

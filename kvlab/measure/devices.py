@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 from kvlab.measure.machine import machine
+from kvlab.tensors.free_memory import free_nbytes
 
-MOST_OF_FREE = 0.8  # of the free memory may be asked for
+MOST_OF_FREE = 0.5  # of the free memory is taken, so that others have some too
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -93,30 +94,13 @@ def cache_nbytes(device: torch.device) -> int | None:
     return _sysctl("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize") or _linux()
 
 
-def free_nbytes(device: torch.device) -> int | None:
-    """Memory that can still be taken. None where the system does not tell."""
-    if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + reserved
-    if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
-    meminfo = Path("/proc/meminfo")
-    if meminfo.is_file() and (
-        found := re.search(r"^MemAvailable:\s*(\d+) kB", meminfo.read_text(), re.MULTILINE)
-    ):
-        limit = _group_limit()
-        free = 1024 * int(found[1])
-        return free if limit is None else min(free, limit)
-    return machine()["memory_bytes"]
-
-
 def refuse_too_large(nbytes: int, device: torch.device, what: str, remedy: str) -> None:
-    """Raises ValueError, before anything is allocated, for more than most of the free memory."""
+    """Raises ValueError, before anything is allocated, for more than half of the free memory."""
     free = free_nbytes(device)
     if free is not None and nbytes > MOST_OF_FREE * free:
         raise ValueError(
             f"{what} takes {nbytes / 2**30:,.1f} GiB, and {device} has {free / 2**30:,.1f} GiB "
-            f"free; {remedy}"
+            f"free, of which half is taken at most; {remedy}"
         )
 
 
@@ -178,19 +162,3 @@ def _linux(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
                 last[int(level), shared] = int(found[1]) * units[found[2]]
     top = max((level for level, _ in last), default=0)
     return sum(nbytes for (level, _), nbytes in last.items() if level == top) or None
-
-
-def _group_limit(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What a container may still take (cgroup version 2). None: it has no limit.
-
-    Files that the system keeps in memory count as used, and are given up where memory is wanted.
-    """
-    limit, used, parts = (root / f"memory.{name}" for name in ("max", "current", "stat"))
-    if not (limit.is_file() and used.is_file()):
-        return None
-    text = limit.read_text().strip()
-    if not text.isdigit():
-        return None
-    files = re.search(r"^inactive_file (\d+)$", parts.read_text() if parts.is_file() else "", re.M)
-    kept = int(files[1]) if files else 0
-    return max(int(text) - int(used.read_text()) + kept, 0)

@@ -21,6 +21,7 @@ from kvlab.measure import devices
 from kvlab.measure.roofline_records import Case
 from kvlab.tensors.block_copy import copy_blocks
 from kvlab.tensors.kv_cache import PagedCache
+from kvlab.tensors.memory_budget import step_nbytes
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.runner import ModelRunner
 from kvlab.tensors.stored import cache_format
@@ -102,11 +103,9 @@ class Steps:
         position = 2 * c.num_layers * c.num_kv_heads * self.format.vector_bytes(c.head_dim)
         pool = self.requests * self.width * self.block_size * position
         tokens = max(case.batch * case.query_len for case in cases)
-        widths = 4 * c.hidden_size + 3 * c.intermediate_size
-        widths += 3 * (c.num_query_heads + 2 * c.num_kv_heads) * c.head_dim
-        logits = self.requests * c.vocab_size * 8  # selected from in float64
+        longest = self.width * self.block_size
         devices.refuse_too_large(
-            pool + tokens * widths * size + logits,
+            pool + step_nbytes(c, size, tokens, self.requests, longest),
             self.model.device,
             f"a cache of {self.requests} requests of {self.width * self.block_size:,} positions",
             "give shorter prompts or smaller batches",

@@ -122,7 +122,8 @@ class PhaseRun:
         """
         if type(repetitions) is not int or repetitions < 1:
             raise ValueError(f"repetitions is {repetitions!r}; give at least 1")
-        if not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
+        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not number or not 0 < seconds < float("inf"):
             raise ValueError(f"seconds is {seconds!r}; give a number above 0")
         check_model(model)
         if cases is not None and not isinstance(cases, Iterable):

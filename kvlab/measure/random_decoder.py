@@ -14,9 +14,9 @@ layer brings some forty calls, however small. The same weights as 7 layers of 76
 import torch
 
 from kvlab.measure import devices
-from kvlab.measure.step_work import head_weights, layer_weights, small_weights
 from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.model import Decoder
+from kvlab.tensors.weight_counts import num_parameters
 
 CONFIG_50M = ModelConfig(
     vocab_size=12288,
@@ -59,9 +59,3 @@ def random_decoder(
     devices.refuse_too_large(2 * 4 * count, torch.device("cpu"), f"drawing {what}", remedy)
     devices.refuse_too_large(count * kind.itemsize, place, what, remedy)
     return Decoder.random(config, seed).converted(kind, place)
-
-
-def num_parameters(c: ModelConfig) -> int:
-    """As `Decoder.num_parameters`, from the configuration alone."""
-    tables = 1 if c.tie_word_embeddings else 2
-    return c.num_layers * layer_weights(c) + small_weights(c) + tables * head_weights(c)

@@ -15,7 +15,9 @@ from torch import Tensor
 from kvlab.tensors.checkpoint_files import CheckpointError, opened, slices, weight_files
 from kvlab.tensors.config import ModelConfig, config_from_hf
 from kvlab.tensors.config_values import eos_ids
+from kvlab.tensors.memory_budget import refuse_weights
 from kvlab.tensors.model import Decoder
+from kvlab.tensors.weight_counts import num_parameters
 
 FLOATS = ("F16", "BF16", "F32", "F64")
 
@@ -46,11 +48,12 @@ def load_model(
     """Load a decoder ready for inference. Raises CheckpointError; nothing is half-loaded.
 
     Each parameter is read once, slice by slice, into the memory where it stays: there is never a
-    second copy of the weights.
+    second copy of the weights. Raises NotEnoughMemory, before it reads, where they do not fit.
     """
     config = load_config(folder)
     found = _find_tensors(weight_files(Path(folder)), _wanted(config), config)
     _check_head(config, found)
+    refuse_weights(num_parameters(config), dtype, torch.device(device))
     fused = _fused(config)
     if not config.tie_word_embeddings:
         fused["lm_head.weight"] = ["lm_head.weight"]

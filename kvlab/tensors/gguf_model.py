@@ -19,8 +19,10 @@ from torch import Tensor
 from kvlab.tensors.checkpoint import CheckpointError
 from kvlab.tensors.config import ModelConfig, config_from_hf
 from kvlab.tensors.gguf_tokenizer import tokenizer_from
+from kvlab.tensors.memory_budget import refuse_weights
 from kvlab.tensors.model import Decoder
 from kvlab.tensors.tokenizer import Tokenizer
+from kvlab.tensors.weight_counts import num_parameters
 
 if TYPE_CHECKING:
     from gguf.gguf_reader import ReaderTensor
@@ -45,7 +47,8 @@ def load_gguf(
     """The decoder of a GGUF file, ready for inference, and its tokenizer.
 
     Raises CheckpointError, naming the file, for one that is damaged, of another architecture than
-    llama, or of a stored type that the gguf package does not read; ImportError without gguf.
+    llama, or of a stored type that the gguf package does not read; ImportError without gguf; and
+    NotEnoughMemory, before it reads the weights, where they do not fit.
     """
     path = Path(path)
     values, tensors = _opened(path)
@@ -189,6 +192,7 @@ def _filled(
     device: str | torch.device,
 ) -> Decoder:
     _check(config, tensors, path)
+    refuse_weights(num_parameters(config), dtype, torch.device(device))
     model, state = Decoder(config), {}
     for name, parameter in model.named_parameters():  # a tied head is not among them
         by_rows = name == "embed_tokens.weight" and not config.tie_word_embeddings

@@ -22,7 +22,9 @@ from kvlab.tensors.host_tier import HostTier
 from kvlab.tensors.input_batch import InputBatch, build_input_batch, readable
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.lora import Adapter, adapted_rows
+from kvlab.tensors.memory_told import step_told
 from kvlab.tensors.model import Decoder
+from kvlab.tensors.out_of_memory import explained
 from kvlab.tensors.sampling import sample
 
 
@@ -68,6 +70,12 @@ class ModelRunner:
     def kept_logits_nbytes(self) -> int:
         return sum(t.nbytes for t in self.kept_logits.values())
 
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """One a layer: positions that a query reads at most, None: all (core/step_cost.py)."""
+        config = self.model.config
+        return tuple(map(config.window_of, range(config.num_layers)))
+
     def check_adapter(self, identity: str) -> None:
         """Raise ValueError for one that is not loaded; the engine asks before it takes requests."""
         if identity not in self.adapters:
@@ -77,9 +85,20 @@ class ModelRunner:
                 f"returns the identity to give here (loaded: {known})"
             )
 
-    @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
-        """One step. Returns the selected token of every request in the rows' samplers."""
+        """One step. Returns the selected token of every request in the rows' samplers.
+
+        Raises NotEnoughMemory where the step's own values do not fit; nothing of them is kept.
+        """
+        with explained(lambda asked: self._told(output, asked)):
+            return self._execute(output)
+
+    def _told(self, output: SchedulerOutput, asked: str) -> str:
+        kept = self.kept_logits_nbytes + getattr(self.attention, "buffer_nbytes", 0)
+        return step_told(self.model, self.cache, kept, output, asked)
+
+    @torch.inference_mode()
+    def _execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
         self.logits_at = None
         if self.host_tier is not None:
             self.host_tier.start(output.blocks_to_store, output.blocks_to_load)

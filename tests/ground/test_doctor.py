@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,37 @@ def test_an_old_widget_package_is_a_problem(monkeypatch) -> None:
 def test_a_new_enough_widget_stack_is_ok(monkeypatch) -> None:
     monkeypatch.setattr(doctor, "installed", lambda package: "10.0")
     assert doctor.check_widgets().status == "ok"
+
+
+def test_on_colab_only_anywidget_counts(monkeypatch) -> None:
+    """Colab has an older ipywidgets and no JupyterLab, and shows custom widgets all the same."""
+    monkeypatch.setitem(sys.modules, "google.colab", types.ModuleType("google.colab"))
+    there = {"ipywidgets": "7.7.1", "anywidget": "0.9.21"}
+    monkeypatch.setattr(doctor, "installed", there.get)
+    found = doctor.check_widgets()
+    assert (found.status, found.message[:16]) == ("ok", "anywidget 0.9.21")
+    del there["anywidget"]
+    assert doctor.check_widgets().status == "problem"
+
+
+def test_a_remedy_fits_a_clone_and_an_installed_package(monkeypatch, tmp_path: Path) -> None:
+    in_clone = 'python -m pip install -c constraints.txt -e ".[models]"'
+    assert doctor.install_command("models") == in_clone
+    monkeypatch.setattr(doctor.kvlab, "__file__", str(tmp_path / "kvlab" / "__init__.py"))
+    assert doctor.install_command("models") == 'python -m pip install "kvlab[models]"'
+    assert doctor.install_command() == 'python -m pip install "kvlab"'
+
+
+def test_memory_that_can_be_taken_is_told_and_little_of_it_is_noted() -> None:
+    pytest.importorskip("torch")
+    found = doctor.check_memory()
+    assert all(finding.topic == "memory" for finding in found)
+    assert doctor._memory("cpu", 3 * doctor.GIB).message == (
+        "cpu: 3.0 GiB can be taken; a cache takes half of it at most, unless num_blocks says more"
+    )
+    little = doctor._memory("cuda:0", doctor.GIB // 2)
+    assert little.status == "note" and little.message.startswith("cuda:0: 0.5 GiB can be taken; ")
+    assert "shut down the kernels" in little.remedy
 
 
 # the tiny model

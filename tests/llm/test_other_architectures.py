@@ -53,6 +53,17 @@ def test_what_runs_neither_way_is_not_sent_there(tmp_path):
     ).save_pretrained(tmp_path)
     message = refusal(tmp_path)
     assert "'MambaForCausalLM' is not supported" in message and "load_llm" not in message
+    assert "transformers' layers do not run here either: MambaForCausalLM does not" in message
+    assert "running state per request" in message
+
+
+def test_what_transformers_does_not_know_either(tmp_path):
+    config = '{"architectures": ["OddForCausalLM"], "model_type": "odd"}'
+    (tmp_path / "config.json").write_text(config)
+    message = refusal(tmp_path)
+    assert "'OddForCausalLM' is not supported; supported are LlamaForCausalLM" in message
+    assert "has model type `odd` but Transformers does not recognize" in message
+    assert "\n" not in message and "load_llm" not in message
 
 
 def test_without_transformers_it_is_named_as_what_to_install(gemma, monkeypatch):

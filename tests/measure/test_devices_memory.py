@@ -1,4 +1,4 @@
-"""What a Linux machine tells of its caches and of a container's memory, read from its files."""
+"""What a Linux machine tells of its caches, read from its files."""
 
 import os
 from pathlib import Path
@@ -48,29 +48,3 @@ def test_a_machine_that_tells_nothing(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     assert devices._linux(tmp_path) is None
     assert devices._linux(tmp_path / "absent") is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "stat", "free"),
-    [
-        ("8000", "anon 900\ninactive_file 2500\nactive_file 10\n", 8000 - 5000 + 2500),
-        ("8000", None, 3000),
-        ("4000", "inactive_file 0\n", 0),  # more is used than may be: nothing is left
-        ("max", "inactive_file 2500\n", None),
-    ],
-)
-def test_a_container_s_files_in_memory_can_be_given_up(
-    tmp_path: Path, limit: str, stat: str | None, free: int | None
-) -> None:
-    (tmp_path / "memory.max").write_text(f"{limit}\n")
-    (tmp_path / "memory.current").write_text("5000\n")
-    if stat is not None:
-        (tmp_path / "memory.stat").write_text(stat)
-    assert devices._group_limit(tmp_path) == free
-
-
-def test_a_full_container_is_not_taken_for_one_without_a_limit(monkeypatch) -> None:
-    if not Path("/proc/meminfo").is_file():
-        pytest.skip("no /proc/meminfo on this system")
-    monkeypatch.setattr(devices, "_group_limit", lambda: 0)
-    assert devices.free_nbytes(devices.checked_device("cpu")) == 0

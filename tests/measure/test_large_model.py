@@ -7,8 +7,8 @@ import pytest
 from kvlab.measure import competitors as c
 from kvlab.measure import large_model, paged_decode, subjects, throughput
 from kvlab.measure.large_model import Case
-from kvlab.measure.random_decoder import num_parameters
 from kvlab.tensors.config import config_from_hf
+from kvlab.tensors.weight_counts import num_parameters
 
 SMALL = (Case("1 request", 1, 0, 20, 4, 1), Case("3 sharing 40", 3, 40, 9, 4, 2))
 

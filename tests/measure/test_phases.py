@@ -13,6 +13,7 @@ from kvlab import LLM, SamplingParams
 from kvlab.measure import devices, phase_steps, phases, random_decoder, step_parts, step_work
 from kvlab.measure.phases import PhaseRun, cases_of, default_cases, measure_phases
 from kvlab.measure.roofline_records import Case, Phases
+from kvlab.tensors import weight_counts
 from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.model import Decoder
 
@@ -39,9 +40,9 @@ def model() -> Decoder:
 
 def test_weights_of_a_layer_counted_by_hand():
     """q and o 4 heads, k and v 2, of 4 values from 8: 12 * 4 * 8 = 384; three of 8 x 12: 288."""
-    assert step_work.layer_weights(SMALL) == 384 + 288
-    assert step_work.head_weights(SMALL) == 80
-    assert step_work.small_weights(SMALL) == 2 * 2 * 8 + 8
+    assert weight_counts.layer_weights(SMALL) == 384 + 288
+    assert weight_counts.head_weights(SMALL) == 80
+    assert weight_counts.small_weights(SMALL) == 2 * 2 * 8 + 8
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_a_batch_reads_the_weights_once():
 def test_counted_weights_are_those_of_the_tensors(changes):
     config = ModelConfig(**{**vars(SMALL), **changes})
     built = Decoder(config)
-    assert random_decoder.num_parameters(config) == built.num_parameters
+    assert weight_counts.num_parameters(config) == built.num_parameters
     embedding = 0 if config.tie_word_embeddings else built.embed_tokens.weight.nbytes
     read = step_work.case_nbytes(config, Case("decode", 1, 3), 4, 4)["weights"]
     assert read == 4 * built.num_parameters - embedding
@@ -330,7 +331,7 @@ def test_operations_fall_into_groups():
 def test_the_random_model_has_50_million_parameters_and_repeats():
     one, two = random_decoder.random_50m(), random_decoder.random_50m()
     assert one.num_parameters == 50_338_816
-    assert random_decoder.num_parameters(one.config) == 50_338_816
+    assert weight_counts.num_parameters(one.config) == 50_338_816
     weights = [m.layers[2].mlp.down_proj.weight for m in (one, two)]
     assert torch.equal(*weights)
     assert weights[0].std() > 0
@@ -365,6 +366,7 @@ def test_no_case(arguments, said):
         ({"repetitions": 0}, "repetitions is 0"),
         ({"seconds": 0}, "seconds is 0"),
         ({"seconds": float("nan")}, "seconds is nan"),
+        ({"seconds": True}, "seconds is True"),
         ({"seconds": "20"}, "seconds is '20'; give a number above 0"),
         ({"block_size": 0}, "block_size is 0"),
     ],
