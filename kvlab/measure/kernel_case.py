@@ -4,7 +4,7 @@ Two continuations of one prompt, as in measure/kernel_example.py, in a pool of N
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,7 +22,8 @@ from kvlab.tensors.runner import ModelRunner
 
 @dataclass(frozen=True)
 class KernelCase:
-    """One layer of one step. by_engine: what the engine's own attention made of it."""
+    """One layer of one step. by_engine: what the engine's own attention made of it. window: how
+    many positions a query of the layer reads, None for all; `paged_decode` takes it by name."""
 
     query: Tensor  # [R, num_query_heads, head_dim]
     key_cache: Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]
@@ -30,6 +31,7 @@ class KernelCase:
     block_table: Tensor  # [R, W], shorter rows padded with 0
     seq_lens: Tensor  # [R]
     by_engine: Tensor  # [R, num_query_heads, head_dim]
+    window: int | None = None
 
     @property
     def given(self) -> tuple[Tensor, ...]:
@@ -43,12 +45,13 @@ class KernelCase:
         rows = zip(self.block_table.tolist(), lens, strict=True)
         tables = [row[: -(-length // size)] for row, length in rows]
         caches = (self.key_cache, self.value_cache)
-        return paged_attention_spec(self.query, *caches, tables, [1] * len(lens), lens)
+        each = (tables, [1] * len(lens), lens)
+        return paged_attention_spec(self.query, *caches, *each, window=self.window)
 
     def to(self, device: str) -> "KernelCase":
         """The same on another device."""
-        moved = {name: tensor.to(device) for name, tensor in vars(self).items()}
-        return KernelCase(**moved)
+        tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
 
 def kernel_case(
@@ -82,11 +85,11 @@ def kernel_case(
     lens = [row.end for row in rows]
     integers = (torch.tensor(numbers, dtype=torch.int32) for numbers in (table, lens))
     pool = (cache.key_cache[layer].clone(), cache.value_cache[layer].clone())
-    return KernelCase(kept.query, *pool, *integers, kept.mixed)
+    return KernelCase(kept.query, *pool, *integers, kept.mixed, kept.window)
 
 
 class _Kept:
-    """Hands every call on to the engine's attention; keeps one layer's query and result."""
+    """Hands every call on to the engine's attention; keeps one layer's query, result and window."""
 
     def __init__(self, attention: object, layer: int) -> None:
         self.attention, self.layer = attention, layer
@@ -94,8 +97,11 @@ class _Kept:
     def __getattr__(self, name: str) -> object:
         return getattr(self.attention, name)
 
-    def __call__(self, layer: int, query: Tensor, *rest: object) -> Tensor:
-        mixed = self.attention(layer, query, *rest)
+    def __call__(
+        self, layer: int, query: Tensor, *new: Tensor, window: int | None = None
+    ) -> Tensor:
+        reach = {} if window is None else {"window": window}
+        mixed = self.attention(layer, query, *new, **reach)  # new: key and value
         if layer == self.layer:
-            self.query, self.mixed = query.clone(), mixed.clone()
+            self.query, self.mixed, self.window = query.clone(), mixed.clone(), window
         return mixed

@@ -5,8 +5,11 @@
     reference  tensors/attention.py: the specification in float64, to compare with
 
 Each does the same two things in every layer: write K and V of the new positions, then let each
-query read its past. Nobody has to choose: None takes the kernels where they are compiled, torch
-elsewhere. Section 21.5.
+query read its past. A score that is NaN or infinity makes NaN of that query's and head's result,
+and -inf has no weight beside finite ones. But where all scores are -inf, torch's own function gives
+zeros in place of NaN; in half precision it may do so for infinity, too.
+
+Nobody has to choose: None takes the kernels where they are compiled, torch elsewhere. Section 21.5.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Carrying out block copies in the tensors (copy-on-write)."""
+"""Carrying out block copies in the tensors: copy-on-write (section 21.5)."""
 
 from collections.abc import Sequence
 

@@ -5,7 +5,8 @@
     values    | chunk | chunk | chunk |      each is copied, then read at once for its part of a sum
 
 A chunk is small enough to be in the processor's cache still when it is read. A past that is copied
-as a whole goes to memory and comes back: half as long again at 8,192 positions.
+as a whole goes to memory and comes back: half as long again at 8,192 positions. One softmax over
+the row: scores that are infinite or NaN do what they do in the specification.
 """
 
 from collections.abc import Callable, Iterator

@@ -5,6 +5,8 @@ input_ids       |  a5   a6   a7                 |  b9  | c0 c1 |
 positions       |   5    6    7                 |   9  |  0  1 |
 query_start_loc 0                               3      4      6
 seq_lens        8 (A)  10 (B)  2 (C)
+
+Section 21.5.
 """
 
 from collections.abc import Sequence

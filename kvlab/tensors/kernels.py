@@ -10,6 +10,11 @@ V are masked. Numbers are cast right after their load to DOT_DTYPE: the queries'
 in the interpreter, whose bfloat16 arithmetic is wrong. Slots are 64-bit: a pool may hold more than
 2 ** 31 numbers. Names in capitals are constants of the compilation.
 
+A score of -inf has no weight. Where all scores of a query and head are -inf, or one is inf or NaN,
+its result is NaN and no other's, as torch.softmax has it. V that is not finite spoils whatever
+reads its position. It may spoil other queries of the chunk, too, whose weight for it is 0: so it
+does in the specification. A request without positions gets zeros.
+
 Sources: Milakov and Gimelshein (2018), online softmax; Dao et al. (2022), FlashAttention; Dao et
 al. (2023), Flash-Decoding; Kwon et al. (2023), PagedAttention. Section 21.5.
 """
@@ -21,65 +26,15 @@ triton_mode.choose()  # before the first import of triton
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 
-INT8_MAX = tl.constexpr(127.0)
-FP8_MAX = tl.constexpr(448.0)  # of e4m3fn
-ROUND = tl.constexpr(1.5 * 2**23)  # x + ROUND has no bits left below 1: x rounded to even
+from kvlab.tensors.write_kernel import write_kv_kernel  # noqa: E402
 
-
-@triton.jit
-def store_rows(x, cache_ptr, scale_ptr, scale, stored_row, dim, HEAD_DIM, SCALES):
-    """Put x [rows, d] at rows of a cache (-1: nowhere), quantised as tensors/stored.py does it."""
-    if SCALES == "position":  # int8: the largest of each row becomes 127
-        x = x.to(tl.float32)
-        row_scale = tl.div_rn(tl.max(tl.abs(x), axis=1), INT8_MAX)
-        row_scale += tl.sum(x * 0.0, axis=1)  # a NaN or an infinity makes it NaN
-        tl.store(scale_ptr + stored_row, row_scale, mask=stored_row >= 0)
-        has_scale = row_scale > 0  # else, of zeros or of NaN, all codes are 0
-        x = tl.where(has_scale[:, None], x, 0.0)
-        x = tl.div_rn(x, tl.where(has_scale, row_scale, 1.0)[:, None])
-        x = (x + ROUND) - ROUND
-    elif SCALES == "tensor":  # fp8: beyond its range it saturates
-        x = tl.div_rn(x.to(tl.float32), scale)
-        x = tl.clamp(x, -FP8_MAX, FP8_MAX, propagate_nan=tl.PropagateNan.ALL)
-    mask = (stored_row >= 0)[:, None] & (dim < HEAD_DIM)[None, :]
-    stored_at = cache_ptr + stored_row[:, None] * HEAD_DIM + dim[None, :]
-    tl.store(stored_at, x.to(cache_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def write_kv_kernel(
-    key_ptr,  # [N, Hkv, d]; the heads of a position lie together, positions key_stride apart
-    value_ptr,
-    key_cache_ptr,  # [num_blocks, block_size, Hkv, d]
-    value_cache_ptr,
-    key_scale_ptr,  # [num_blocks, block_size, Hkv] float32, where SCALES is "position"
-    value_scale_ptr,
-    slot_mapping_ptr,  # [N]; -1: not stored
-    key_scale,  # one number, where SCALES is "tensor"
-    value_scale,
-    num_tokens,
-    key_stride,
-    value_stride,
-    NUM_KV_HEADS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    PADDED_DIM: tl.constexpr,  # the next power of two, as arange wants it
-    ROWS: tl.constexpr,
-    SCALES: tl.constexpr,  # "none", "tensor" or "position"
-):
-    """Put K and V of new positions into their slots. A row is one head of one position."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    token = (row // NUM_KV_HEADS).to(tl.int64)
-    kv_head = row % NUM_KV_HEADS
-    slot = tl.load(slot_mapping_ptr + token, mask=token < num_tokens, other=-1).to(tl.int64)
-    row = tl.where(slot >= 0, slot * NUM_KV_HEADS + kv_head, -1)  # of the cache
-
-    dim = tl.arange(0, PADDED_DIM)
-    mask = (slot >= 0)[:, None] & (dim < HEAD_DIM)[None, :]
-    inside = (kv_head * HEAD_DIM)[:, None] + dim[None, :]
-    key = tl.load(key_ptr + (token * key_stride)[:, None] + inside, mask=mask, other=0.0)
-    value = tl.load(value_ptr + (token * value_stride)[:, None] + inside, mask=mask, other=0.0)
-    store_rows(key, key_cache_ptr, key_scale_ptr, key_scale, row, dim, HEAD_DIM, SCALES)
-    store_rows(value, value_cache_ptr, value_scale_ptr, value_scale, row, dim, HEAD_DIM, SCALES)
+__all__ = [
+    "paged_decode_kernel",
+    "paged_prefill_kernel",
+    "reduce_splits_kernel",
+    "write_kv_kernel",
+]
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32: the maximum of scores of -inf alone
 
 
 @triton.jit
@@ -153,6 +108,7 @@ def paged_decode_kernel(
 
         # The online softmax: a new largest score shrinks what was summed before.
         new_max2 = tl.maximum(running_max2, tl.max(score2, axis=1))
+        new_max2 = tl.maximum(new_max2, LOWEST)  # -inf less -inf would be NaN
         correction = tl.exp2(running_max2 - new_max2)
         weight = tl.exp2(score2 - new_max2[:, None])
         running_sum = running_sum * correction + tl.sum(weight, axis=1)
@@ -164,6 +120,8 @@ def paged_decode_kernel(
 
     # A split without positions has a sum of 0: it says 0, and log2-sum-exp2 -inf, "no weight".
     divisor = tl.where(running_sum > 0, running_sum, 1.0)
+    if NUM_SPLITS == 1:  # else the merge knows whether another has weight
+        divisor = tl.where(running_max2 == LOWEST, float("nan"), divisor)
     out = acc / divisor[:, None] * value_scale
     out_row = (request * NUM_KV_HEADS * GROUP + query_head) * NUM_SPLITS + split
     out_at = out_ptr + out_row[:, None] * HEAD_DIM + dim[None, :]
@@ -191,6 +149,7 @@ def reduce_splits_kernel(
     lse2 = tl.load(lse2_ptr + part_row, mask=split < NUM_SPLITS, other=float("-inf"))
     max2 = tl.max(lse2, axis=0)
     max2 = tl.where(max2 == float("-inf"), 0.0, max2)  # a length of 0: no split has weight
+    max2 = tl.where(max2 == LOWEST, float("nan"), max2)  # scores, and all of them -inf
     weight = tl.exp2(lse2 - max2)
     total = tl.sum(weight, axis=0)
     mask = (split < NUM_SPLITS)[:, None] & (dim < HEAD_DIM)[None, :]
@@ -244,9 +203,8 @@ def paged_prefill_kernel(
     dim = tl.arange(0, PADDED_DIM)
     query_mask = (token < num_queries)[:, None] & (dim < HEAD_DIM)[None, :]
     query_row = query_start + token
-    query_at = query_row * query_stride + query_head * HEAD_DIM
-    query = tl.load(query_ptr + query_at[:, None] + dim[None, :], mask=query_mask, other=0.0)
-    query = query.to(DOT_DTYPE)
+    query_at = (query_row * query_stride + query_head * HEAD_DIM)[:, None] + dim[None, :]
+    query = tl.load(query_ptr + query_at, mask=query_mask, other=0.0).to(DOT_DTYPE)
 
     # The queries are the last of the sequence: the mask is aligned at the bottom right. From the
     # tile's first and last query (low, high) follows what no row reads and what all rows read.
@@ -284,16 +242,16 @@ def paged_prefill_kernel(
                 score2 = tl.where(allowed, score2, float("-inf"))
 
             new_max2 = tl.maximum(running_max2, tl.max(score2, axis=1))
-            shift2 = tl.where(new_max2 == float("-inf"), 0.0, new_max2)  # a row saw nothing yet
-            correction = tl.exp2(running_max2 - shift2)
-            weight = tl.exp2(score2 - shift2[:, None])
+            new_max2 = tl.maximum(new_max2, LOWEST)  # a row saw nothing yet, or only -inf
+            correction = tl.exp2(running_max2 - new_max2)
+            weight = tl.exp2(score2 - new_max2[:, None])
             running_sum = running_sum * correction + tl.sum(weight, axis=1)
             if EACH_HAS_SCALE:
                 weight *= tl.load(value_scale_ptr + stored_row, mask=written, other=0.0)[None, :]
             acc *= correction[:, None]
             acc = tl.dot(weight.to(DOT_DTYPE), value, acc, input_precision="ieee")
             running_max2 = new_max2
-    divisor = tl.where(running_sum > 0, running_sum, 1.0)
+    divisor = tl.where(running_sum > 0, running_sum, float("nan"))  # a row reads itself at least
     out = acc / divisor[:, None] * value_scale
     out_row = query_row * NUM_KV_HEADS * GROUP + query_head
     out_at = out_ptr + out_row[:, None] * HEAD_DIM + dim[None, :]

@@ -6,6 +6,7 @@ so a CUDA graph can capture them. Section 21.5.
 """
 
 import math
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from kvlab import triton_mode
 from kvlab.tensors import kernel_table
-from kvlab.tensors.kernel_table import Device
+from kvlab.tensors.kernel_table import DecodePlan, Device, PrefillPlan
 from kvlab.tensors.launch_checks import (
     Scale,
     check_attention,
@@ -31,6 +32,7 @@ from kvlab.tensors.launch_checks import (
 from kvlab.tensors.stored import quantise_fp8
 
 NO_WINDOW = 2**31 - 1  # positions
+Plan = DecodePlan | PrefillPlan
 
 
 @cache
@@ -133,14 +135,10 @@ def paged_decode(
     if interpreting():
         check_values(block_table, seq_lens, *key_cache.shape[:2], 1, window)
     (requests, heads, width), kv_heads = query.shape, key_cache.shape[2]
-    plan = kernel_table.decode_plan(
-        requests, kv_heads, _longest(block_table, key_cache, window), width, query.itemsize,
-        device_of(query.device),
-    )  # fmt: skip
-    splits = plan.num_splits if num_splits is None else num_splits
-    tile = plan.tile if tile is None else tile
-    check_splits(splits)
-    check_power("tile", tile, 16, 1024)
+    longest, device = _longest(block_table, key_cache, window), device_of(query.device)
+    plan = kernel_table.decode_plan(requests, kv_heads, longest, width, query.itemsize, device)
+    plan = _with(plan, num_splits=num_splits, tile=tile)
+    splits = plan.num_splits
     out, store = _output(query, out)
     if requests == 0:
         return out
@@ -148,8 +146,8 @@ def paged_decode(
     kernels().paged_decode_kernel[(requests, kv_heads, splits)](
         query, *pool, *_each_scale(*scales), block_table, seq_lens, parts, lse2,
         _scale2(width, key_scale), _number(value_scale), window or NO_WINDOW,
-        query.stride(0), block_table.stride(0),
-        PADDED_GROUP=kernel_table.padded_group(heads // kv_heads), TILE=tile, NUM_SPLITS=splits,
+        query.stride(0), block_table.stride(0), TILE=plan.tile, NUM_SPLITS=splits,
+        PADDED_GROUP=kernel_table.padded_group(heads // kv_heads),
         **_constants(query, key_cache), num_warps=plan.num_warps, num_stages=plan.num_stages,
     )  # fmt: skip
     if splits > 1:
@@ -199,24 +197,20 @@ def paged_prefill(
     (n, heads, width), requests, kv_heads = query.shape, len(seq_lens), key_cache.shape[2]
     check_queries(query, query_start_loc, seq_lens, max_query_len, read_values=interpreting())
     if interpreting():
-        counts = query_start_loc.diff()
-        check_values(block_table, seq_lens, *key_cache.shape[:2], counts, window)
-    plan = kernel_table.prefill_plan(
-        max_query_len, heads // kv_heads, _longest(block_table, key_cache, None), width,
-        query.itemsize, device_of(query.device),
-    )  # fmt: skip
-    rows, tile = (plan.rows if rows is None else rows), (plan.tile if tile is None else tile)
-    check_power("rows", rows, 16, 1024)
-    check_power("tile", tile, 16, 1024)
+        check_values(block_table, seq_lens, *key_cache.shape[:2], query_start_loc.diff(), window)
+    group, device = heads // kv_heads, device_of(query.device)
+    longest = _longest(block_table, key_cache, None)
+    plan = kernel_table.prefill_plan(max_query_len, group, longest, width, query.itemsize, device)
+    plan = _with(plan, rows=rows, tile=tile)
     out, store = _output(query, out)
     if n == 0:
         return out
-    tiles = -(-max_query_len * (heads // kv_heads) // rows)
+    tiles = -(-max_query_len * group // plan.rows)
     kernels().paged_prefill_kernel[(tiles, kv_heads, requests)](
         query, *pool, *_each_scale(*scales), block_table, query_start_loc, seq_lens, store,
         _scale2(width, key_scale), _number(value_scale), window or NO_WINDOW,
         query.stride(0), block_table.stride(0),
-        ROWS=rows, TILE=tile, WINDOWED=window is not None, **_constants(query, key_cache),
+        ROWS=plan.rows, TILE=plan.tile, WINDOWED=window is not None, **_constants(query, key_cache),
         num_warps=plan.num_warps, num_stages=plan.num_stages,
     )  # fmt: skip
     return out if store is out else out.copy_(store)
@@ -237,6 +231,17 @@ def _check_all(
     check_index("seq_lens", seq_lens, (len(query) if one_query_each else None,), query.device)
     check_index("block_table", block_table, (len(seq_lens), None), query.device)
     return None if window is None else min(window, NO_WINDOW)
+
+
+def _with(plan: Plan, **asked: int | None) -> Plan:
+    """The table's plan, but for what was asked for. Raises ValueError for what is no tile."""
+    asked = {name: number for name, number in asked.items() if number is not None}
+    for name, number in asked.items():
+        if name == "num_splits":
+            check_splits(number)
+        else:
+            check_power(name, number, 16, 1024)
+    return replace(plan, **asked)
 
 
 def _longest(block_table: Tensor, key_cache: Tensor, window: int | None) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from kvlab.tensors.stored import SMALLEST
+
 COMPUTED = (torch.float32, torch.float16, torch.bfloat16)
 STORED = (*COMPUTED, torch.float8_e4m3fn, torch.int8)
 WHOLE = (torch.int32, torch.int64)
@@ -75,8 +77,11 @@ def _check_scales(key_cache: Tensor, key_scale: Scale, value_scale: Scale) -> st
             remedy = f"an int8 cache has one a position and head: float32 {shape}, contiguous"
             expect(name, fits and scale.is_contiguous(), found, remedy)
         elif key_cache.dtype == torch.float8_e4m3fn:
-            fits = scale is None or (isinstance(scale, int | float) and 0 < scale < float("inf"))
-            remedy = "a float8 cache has one number above 0 for all of it, or None for 1"
+            fits = scale is None or (
+                isinstance(scale, int | float) and SMALLEST <= scale < float("inf")
+            )
+            remedy = "a float8 cache has one number above 0 for all of it, at least 2 ** -126, or "
+            remedy += "None for 1"
             expect(name, fits, _describe(scale), remedy)
         else:
             remedy = f"a {key_cache.dtype!s} cache stores numbers as they are: give None"

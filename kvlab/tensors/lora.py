@@ -10,6 +10,7 @@ request of a step may use another adapter: its rows get its own second term, the
 import copy
 import functools
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -50,7 +51,8 @@ class Adapter:
     identity: sha256 over names, scales, A and B. It enters the identity of every block computed
     with the adapter; a name would not do, since other weights can be loaded under it.
 
-    Raises ValueError for a projection that the model does not have, or other shapes than its.
+    Raises ValueError for a projection that the model does not have, for other shapes than its, and
+    for numbers that are not finite: one spoils every score.
     """
 
     changes: Mapping[str, LowRank]
@@ -63,6 +65,7 @@ class Adapter:
         by_place: dict[str, list[tuple[slice, LowRank]]] = {}
         for name, change in sorted(self.changes.items()):
             check_shapes(name, tuple(change.a.shape), tuple(change.b.shape), self.config)
+            check_finite(name, change)
             by_place.setdefault(places[name].matrix, []).append((places[name].rows, change))
         object.__setattr__(self, "by_place", by_place)
         object.__setattr__(self, "identity", self._digest())
@@ -173,6 +176,20 @@ def check_shapes(
     ):
         if shape != wanted or rank < 1:
             raise ValueError(f"{name}.{half} has shape {list(shape)}, expected {list(wanted)}")
+
+
+def check_finite(name: str, change: LowRank) -> None:
+    """Raise ValueError, naming the tensor and the place, for NaN and infinities."""
+    for half, tensor in (("lora_A", change.a), ("lora_B", change.b)):
+        if tensor.isfinite().all():
+            continue
+        place = (~tensor.isfinite()).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}.{half} holds {tensor[tuple(place)].item()} at {place}, in {tensor.dtype}; "
+            "look at the training, or compute in a dtype with a wider range"
+        )
+    if not math.isfinite(change.scale):
+        raise ValueError(f"{name}: the scale is {change.scale}; give a finite number")
 
 
 # ---- a step whose requests use different adapters, or none

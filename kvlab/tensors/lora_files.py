@@ -57,7 +57,10 @@ def load_adapter(folder: str | Path, config: ModelConfig) -> Adapter:
                     )
             _check_shapes(path, name, [tuple(p.get_shape()) for p in parts], said, config)
             changes[name] = LowRank(parts[0][:], parts[1][:], said.scale(f"model.{name}"))
-    return Adapter(changes, config)
+    try:
+        return Adapter(changes, config)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: base_model.model.model.{error}") from None
 
 
 def _check_file(folder: Path, name: str) -> None:

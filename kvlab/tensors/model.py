@@ -2,7 +2,7 @@
 
 Tokens of all requests of a step stand in one flat list of N rows; only attention knows which
 rows belong together. It is handed in as `attention`, so the same layers run over a paged cache,
-a contiguous one, or none.
+a contiguous one, or none. Section 21.1.
 """
 
 import copy
@@ -134,6 +134,8 @@ class MLP(nn.Module):
 
 
 class DecoderLayer(nn.Module):
+    """x + attention(norm(x)), and to that again its MLP: rows [N, D] in, rows [N, D] out."""
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)

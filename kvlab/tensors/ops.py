@@ -5,7 +5,7 @@ of the pool costs as much as reading them, so buffers are allocated once, and a 
 in chunks (tensors/decode_chunks.py); and the query heads of a group are packed into the query
 length, so K/V are read once a group instead of once a head.
 A layer with a window gathers the positions that its queries can reach and no others.
-Kernels for GPUs, and which engine takes what: tensors/backends.py.
+Kernels for GPUs, and which engine takes what: tensors/backends.py. Section 21.5.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 logits -> temperature -> top-k -> top-p -> renormalise -> one draw. Each request draws from a
 stream of its own, addressed by (seed, continuation, output index): the draw does not depend on
-who shares the batch, on chunks, or on a preemption, and there is no state to lose.
+who shares the batch, on chunks, or on a preemption, and there is no state to lose. Section 21.6.
 """
 
 import hashlib

@@ -22,6 +22,7 @@ from kvlab.core.formats import FORMATS
 FP8 = torch.float8_e4m3fn
 LARGEST_FP8 = 448.0  # of e4m3fn, which has no infinity
 LARGEST_FP16 = 65504.0
+SMALLEST = 2.0**-126  # float32's smallest normal number: smaller ones have fewer digits
 BLOCK = FORMATS["q4_0"].block_values
 PLAIN = {
     "fp32": torch.float32,
@@ -35,9 +36,10 @@ EVERYDAY = {"int4": "q4_0"}
 def quantise_fp8(values: Tensor, scale: float = 1.0) -> Tensor:
     """values [...] as e4m3fn [...]: what lies beyond +-448 scales saturates, infinities too.
 
-    A NaN stays one. Torch's own cast may make NaN of what is too large, so it is cut first.
+    A NaN stays one. Torch's own cast may make NaN of what is too large, so it is cut first. A scale
+    below 2^-126 counts as 2^-126: float32 may hold it as 0, and 0 / 0 is NaN.
     """
-    return (values.float() / scale).clamp(-LARGEST_FP8, LARGEST_FP8).to(FP8)
+    return (values.float() / max(scale, SMALLEST)).clamp(-LARGEST_FP8, LARGEST_FP8).to(FP8)
 
 
 def dequantise_fp8(codes: Tensor, scale: float = 1.0) -> Tensor:
@@ -46,31 +48,37 @@ def dequantise_fp8(codes: Tensor, scale: float = 1.0) -> Tensor:
 
 
 def calibrated_scale(values: Tensor) -> float:
-    """The fp8 scale at which the largest of `values` becomes 448. 1.0 where there is nothing.
+    """The fp8 scale at which the largest of `values` becomes 448. 1.0 where there is nothing, or
+    next to nothing: a scale below 2^-126 would lose its digits.
 
     Raises ValueError where one of them is not finite.
     """
     largest = float(values.float().abs().max()) if values.numel() else 0.0
     if not largest < float("inf"):
         raise ValueError(f"the largest value is {largest}; calibrate with finite keys and values")
-    return largest / LARGEST_FP8 or 1.0
+    scale = largest / LARGEST_FP8
+    return scale if scale >= SMALLEST else 1.0
 
 
 def quantise_int8(values: Tensor) -> tuple[Tensor, Tensor]:
     """values [..., d] as codes [..., d] from -127 to 127 and scales [...] (float32).
 
-    A vector of zeros has the scale 0. One that holds a NaN or an infinity reads as NaN
-    throughout: its scale is NaN, and no finite number is made of it.
+    A vector of zeros has the scale 0 and the codes 0. So has one whose scale would be below 2^-126
+    (its largest value below 1.5e-36): rounded so coarsely, it would give codes beyond 127. One that
+    holds a NaN or an infinity reads as NaN throughout: its scale is NaN, and its codes are 0.
     """
     values = values.float()
     scale = values.abs().amax(-1) / 127
+    scale = torch.where(scale < SMALLEST, 0.0, scale)
     scale = torch.where(scale.isfinite(), scale, torch.nan)
-    codes = (values / scale[..., None]).nan_to_num(0.0).round().clamp(-127, 127)
+    codes = torch.where((scale > 0)[..., None], values / scale[..., None], 0.0).round()
     return codes.to(torch.int8), scale
 
 
 def dequantise_int8(codes: Tensor, scale: Tensor) -> Tensor:
-    """codes [..., d], scale [...]: float32 [..., d], each within half a scale of what it was."""
+    """codes [..., d], scale [...]: float32 [..., d], each within half a scale of what it was, or
+    0 for what was next to nothing.
+    """
     return codes.float() * scale[..., None]
 
 
@@ -79,8 +87,9 @@ def quantise_q4_0(values: Tensor) -> tuple[Tensor, Tensor]:
 
     The value furthest from 0 gets the code 0, which reads as -8 scales: so the scale's sign is
     the opposite of its own. Byte j of a block holds value j below and value j + 16 above.
-    A block whose values lie beyond 8 * 65504 saturates; one that holds a NaN or an infinity reads
-    as NaN throughout. Raises ValueError for a width that blocks of 32 do not fill.
+    A block whose values lie beyond 8 * 65504 saturates, one within 8 * 2^-25 reads as zeros (fp16
+    has no such scale); one that holds a NaN or an infinity reads as NaN throughout. Raises
+    ValueError for a width that blocks of 32 do not fill.
     """
     FORMATS["q4_0"].vector_bytes(values.shape[-1])
     blocks = values.float().unflatten(-1, (-1, BLOCK))

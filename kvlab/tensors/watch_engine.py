@@ -18,7 +18,6 @@ from torch import Tensor
 
 from kvlab.core.checked import whole
 from kvlab.tensors.backends import why_no_kernels
-from kvlab.tensors.input_batch import readable
 from kvlab.tensors.kv_cache import PagedCache
 from kvlab.tensors.watch_kernel import WatchedDecode, check_can_watch, watch_decode
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from kvlab.engine import LLMEngine
     from kvlab.llm import LLM
 
+FREED = -1  # the entry of a block that fell out of the window: somebody else's by now
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
@@ -71,10 +71,7 @@ def watch_request(
     about = f"layer {layer}" if about is None else about
     options = {"num_splits": num_splits, "tile": tile, "about": about, "names": names}
     watched = _decode(mine, runner.cache, layer, options)
-    by_engine = torch.stack([one.mixed for one in mine]).cpu()
-    apart = float((watched.output - by_engine).abs().max())
-    most = TOLERANCE[dtype] * max(1.0, float(by_engine.abs().max()))
-    assert apart <= most, f"the kernel and the engine's attention differ by {apart:.2g}"
+    _check_same(watched.output, torch.stack([one.mixed for one in mine]).cpu(), TOLERANCE[dtype])
     return watched
 
 
@@ -108,7 +105,7 @@ def _next_step(engine: "LLMEngine", layer: int) -> dict[str, _Pass]:
                 ends = accumulate(len(row.token_ids) for row in rows)
                 for row, end in zip(rows, ends, strict=True):
                     last = (query[end - 1].clone(), mixed[end - 1].clone())
-                    table = list(readable(row.block_ids))
+                    table = [FREED if block is None else block for block in row.block_ids]
                     seen[row.request_id] = _Pass(*last, window, table, row.end)
             return mixed
 
@@ -125,6 +122,14 @@ def _next_step(engine: "LLMEngine", layer: int) -> dict[str, _Pass]:
         if not own:
             del runner.execute  # the method of its class is there again
     return seen
+
+
+def _check_same(by_kernel: Tensor, by_engine: Tensor, tolerance: float) -> None:
+    """Raises AssertionError where they differ; NaN is like NaN."""
+    apart = (by_kernel - by_engine).abs()
+    apart[by_kernel.isnan() & by_engine.isnan()] = 0.0
+    most, apart = tolerance * max(1.0, float(by_engine.abs().max())), float(apart.max())
+    assert apart <= most, f"the kernel and the engine's attention differ by {apart:.2g}"
 
 
 def _decode(mine: list[_Pass], cache: PagedCache, layer: int, options: dict) -> WatchedDecode:

@@ -83,6 +83,7 @@ def watch_decode(
 ) -> WatchedDecode:
     """Run the decode kernel over these tensors and write down what each of its programs did.
 
+    block_table: entries of blocks behind the window may be -1, as where they were freed.
     num_splits, tile: as for `paged_decode`; the smallest tile it takes, so that there is something
     to see. about, names: what is watched and the requests' names, for the view. decode, kernels:
     another function with the arguments of `paged_decode`, and the jitted functions that it
@@ -93,30 +94,33 @@ def watch_decode(
     that do not fit and for more turns than one can look at.
     """
     check_can_watch()
-    table = torch.as_tensor(block_table).cpu()
-    lens = torch.as_tensor(seq_lens).cpu()
+    table, lens = (torch.as_tensor(numbers).cpu() for numbers in (block_table, seq_lens))
     tensors = [t.detach().cpu().contiguous() for t in (query, key_cache, value_cache)]
-    _check(*tensors, table, lens, num_splits, tile)
+    cut = {"window": window, "num_splits": num_splits, "tile": tile}
+    _check(*tensors, table, lens)
+    _check_cut(tensors[1], table, lens, **cut)
+    decode, kernels = _what_runs(decode, kernels)
+    tracer = _tracer(kernels, tensors, num_splits)
+    scales = {"key_scale": _on_cpu(key_scale), "value_scale": _on_cpu(value_scale)}
+    with tracer.watching(), torch.inference_mode():
+        output = decode(*tensors, table, lens, **scales, **cut)
+    log = _log(tracer, tensors, table, lens, kernels, **cut)
+    return WatchedDecode(replace(log, about=about, names=tuple(map(str, names))), output, query)
+
+
+def _what_runs(decode: Callable | None, kernels: Sequence | None) -> tuple[Callable, Sequence]:
     if (decode is None) != (kernels is None):
         raise ValueError("give both decode and kernels, or neither")
-    if decode is None:
-        decode, kernels = _own()
+    return _own() if decode is None else (decode, kernels)
+
+
+def _tracer(
+    kernels: Sequence[object], tensors: Sequence[Tensor], num_splits: int
+) -> "KernelTracer":
     from kvlab.tensors.kernel_tracer import KernelTracer  # needs what the interpreter needs
 
-    requests, heads = len(lens), tensors[1].shape[2]
-    most = requests * heads * num_splits + requests * query.shape[1]
-    tracer = KernelTracer(*kernels, most_programs=most)
-    with tracer.watching(), torch.inference_mode():
-        output = decode(
-            *(*tensors, table, lens),
-            window=window,
-            key_scale=_on_cpu(key_scale),
-            value_scale=_on_cpu(value_scale),
-            num_splits=num_splits,
-            tile=tile,
-        )
-    log = _log(tracer, tensors, table, lens, kernels, window, num_splits, tile)
-    return WatchedDecode(replace(log, about=about, names=tuple(map(str, names))), output, query)
+    (requests, heads, _), kv_heads = tensors[0].shape, tensors[1].shape[2]
+    return KernelTracer(*kernels, most_programs=requests * (kv_heads * num_splits + heads))
 
 
 def _own() -> tuple[Callable[..., Tensor], list]:
@@ -137,9 +141,8 @@ def _check(
     value_cache: Tensor,
     table: Tensor,
     lens: Tensor,
-    num_splits: int,
-    tile: int,
 ) -> None:
+    """Shapes and types."""
     if query.ndim != 3 or key_cache.ndim != 4 or key_cache.shape != value_cache.shape:
         shapes = ", ".join(str(list(t.shape)) for t in (query, key_cache, value_cache))
         raise ValueError(
@@ -155,17 +158,27 @@ def _check(
         raise ValueError(
             f"block_table is of {table.dtype}, seq_lens of {lens.dtype}; give whole numbers"
         )
-    whole("num_splits", num_splits, 1)
-    whole("tile", tile, 1)
-    size, heads = key_cache.shape[1:3]
+
+
+def _check_cut(
+    key_cache: Tensor, table: Tensor, lens: Tensor, window: int | None, num_splits: int, tile: int
+) -> None:
+    """Entries of the table that are read, and how much there is to look at."""
+    for name, number in (("num_splits", num_splits), ("tile", tile), ("window", window)):
+        if name != "window" or number is not None:
+            whole(name, number, 1)
+    (size, heads), tiles = key_cache.shape[1:3], []
     for i, length in enumerate(lens.tolist()):
-        entries = cdiv(length, size)
-        if entries > table.shape[1] or not all(0 <= b < len(key_cache) for b in table[i, :entries]):
+        entries, first = cdiv(length, size), 0 if window is None else max(0, length - window)
+        row = table[i, first // size : entries].tolist()  # the rest is behind the window
+        if entries > table.shape[1] or not all(0 <= block < len(key_cache) for block in row):
+            behind = f" (those before entry {first // size} may be anything)" if first else ""
             raise ValueError(
                 f"request {i} of {length} positions needs {entries} entries of its block table, "
-                f"each below {len(key_cache)}; its row is {table[i].tolist()!r:.80}"
+                f"each below {len(key_cache)}{behind}; its row is {table[i].tolist()!r:.80}"
             )
-    turns = heads * sum(max(cdiv(length, tile), num_splits) for length in lens.tolist())
+        tiles.append(cdiv(length, tile) - first // tile)
+    turns = heads * sum(max(number, num_splits) for number in tiles)
     if turns > MOST_TURNS:
         raise ValueError(
             f"{turns} turns of programs are more than one can look at ({MOST_TURNS}); give a "

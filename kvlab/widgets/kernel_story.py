@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from kvlab.core.kernel_log import KernelLog, Program, Turn
+from kvlab.widgets.blocks_story import stop_number
 from kvlab.widgets.growth_words import count
 from kvlab.widgets.kernel_words import KernelTeller, hundredths, number
 
@@ -30,11 +31,13 @@ class Stop:
     at: Sequence[int] = ()
 
 
-def kernel_payload(log: KernelLog, *, title: str | None = None) -> dict:
+def kernel_payload(
+    log: KernelLog, *, title: str | None = None, at: int | str | None = None
+) -> dict:
     """What the view draws: plain data, the same for the same log. See `kernel_view`."""
     if not isinstance(log, KernelLog):
         raise ValueError(f"log has type {type(log).__name__}; give what watch_decode returns: .log")
-    blocks = drawn_blocks(log)
+    blocks, stops = drawn_blocks(log), kernel_stops(log)
     return {
         "view": "kernel_watch",
         "title": TITLE if title is None else str(title),
@@ -53,10 +56,11 @@ def kernel_payload(log: KernelLog, *, title: str | None = None) -> dict:
         "sources": [[s.name, s.first_line, list(s.lines)] for s in log.sources],
         "programs": [_program(program) for program in log.programs],
         "reduces": [
-            [r.request, r.query_head, [round(w, 2) for w in r.weights]] for r in log.reduces
+            [r.request, r.query_head, [hundredths(w) for w in r.weights]] for r in log.reduces
         ],
         "scale": _scale(log),
-        "stops": [_plain(stop) for stop in kernel_stops(log)],
+        "stops": [_plain(stop) for stop in stops],
+        **({} if at is None else {"at": stop_number(stops, at)}),
     }
 
 
@@ -71,7 +75,7 @@ def drawn_blocks(log: KernelLog) -> list[int]:
     """Ids in the order of memory: all of a small pool, else those of the tables and those read."""
     if log.num_blocks <= MOST_BLOCKS:
         return list(range(log.num_blocks))
-    used = {block for table in log.block_table for block in table}
+    used = {block for table in log.block_table for block in table if block >= 0}
     slots = (slot for _, turn in log.turns() for slot in (*turn.keys, *turn.values))
     used |= {slot // log.block_size for slot in slots if slot is not None}
     return sorted(used)

@@ -34,7 +34,7 @@ def kernel_content(payload: Mapping) -> str:
     if payload["reduces"]:
         head = ("request, query head", *(f"split {i}" for i in range(payload["splits"])))
         shares = [
-            (f"{request}, {head}", *(f"{w:.2f}" for w in weights))
+            (f"{request}, {head}", *("NaN" if w is None else f"{w:.2f}" for w in weights))
             for request, head, weights in payload["reduces"]
         ]
         parts.append(table("Each split's share of the result", head, shares))

@@ -12,11 +12,14 @@ from kvlab.core.kernel_log import KernelLog, Program, Reduce, Turn
 from kvlab.widgets.growth_words import count
 
 MOST_HEADS = 2  # of a group, told in full
+LOWEST = -3.4028234663852886e38  # what the kernel holds as the maximum of scores of -inf alone
 
 
 def hundredths(value: float) -> float | None:
-    """Two digits, never -0.0; None for what is no finite number: -inf, the maximum of nothing."""
-    return round(value, 2) + 0.0 if math.isfinite(value) else None
+    """Two digits, never -0.0; None for what is no finite number: -inf, the maximum of nothing, for
+    which LOWEST counts too.
+    """
+    return round(value, 2) + 0.0 if LOWEST < value < math.inf else None
 
 
 def number(value: float) -> str:
@@ -53,6 +56,14 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs)
 
 
+def blocks_of(table: Sequence[int]) -> str:
+    """blocks_of([-1, -1, 7, 2]) == "7, 2 (2 before them were freed)": a window has passed them."""
+    freed = sum(block < 0 for block in table)
+    verb = "was" if freed == 1 else "were"
+    before = f" ({freed} before them {verb} freed)" if freed else ""
+    return ", ".join(str(block) for block in table if block >= 0) + before
+
+
 def listed(words: Sequence[object]) -> str:
     """1; 1 and 2; 1, 2 and 3."""
     texts = [str(word) for word in words]
@@ -85,7 +96,7 @@ class KernelTeller:
 
     def start(self, program: Program) -> str:
         log, length = self.log, self.log.seq_lens[program.request]
-        table = ", ".join(map(str, log.block_table[program.request]))
+        table = blocks_of(log.block_table[program.request])
         if not program.turns:
             share = "Its share is empty: it makes no turn, and its sum stays 0"
         else:
@@ -136,7 +147,7 @@ class KernelTeller:
         before, after = turn.max2_before[i], turn.max2[i]
         old, new, sums = number(before), number(after), (turn.sums_before[i], turn.sums[i])
         name = f"Query head {head}: running max "
-        if not math.isfinite(before) or not math.isfinite(after):
+        if hundredths(before) is None or hundredths(after) is None:
             return f"{name}{old} → {new}, sum {number(turn.sums[i])}."
         if hundredths(before) == hundredths(after):
             return f"{name}stays {new}, so nothing is rescaled; {growth(sums, 1.0)}."
@@ -150,7 +161,7 @@ class KernelTeller:
         """The same of a further head, in fewer words."""
         before, after = turn.max2_before[i], turn.max2[i]
         change, sums = f"max {number(before)} → {number(after)}", f"sum {number(turn.sums[i])}"
-        if math.isfinite(before) and math.isfinite(after):
+        if hundredths(before) is not None and hundredths(after) is not None:
             sums = growth((turn.sums_before[i], turn.sums[i]), factor(before, after))
             if hundredths(before) == hundredths(after):
                 change = f"max stays {number(after)}"

@@ -5,7 +5,7 @@ one line changed.
 """
 
 import torch
-from paged_cases import Case, nan_pool, on_device, slots_of
+from paged_cases import LOW, Case, nan_pool, on_device, scored, slots_of
 
 from kvlab.tensors import launch
 from kvlab.tensors.stored import quantise_int8
@@ -170,3 +170,29 @@ def int8_codes():
     scale = nan_pool((2, 4, 2))
     launch.write_kv(rows, rows, key_cache, key_cache.clone(), torch.arange(4), scale, scale.clone())
     assert torch.equal(key_cache.flatten(0, 1)[:4], quantise_int8(rows)[0])
+
+
+def infinite_tile():
+    """A tile of scores of -inf, then four that are equal: the mean of 17 to 20."""
+    case = scored(LOW + [0.0] * 4)
+    for out in (case.decode(num_splits=1, tile=16), case.prefill(tile=16)):
+        assert (out - 18.5).abs().max() < 1e-4
+
+
+def infinite_part():
+    """The first of two parts has nothing but -inf, and no weight."""
+    out = scored(LOW + [0.0] * 4).decode(num_splits=2, tile=16)
+    assert (out - 18.5).abs().max() < 1e-4
+
+
+def infinite():
+    """All scores are -inf: 0 / 0."""
+    assert scored([*LOW, -torch.inf]).decode(num_splits=1, tile=16).isnan().all()
+
+
+def infinite_prefill():
+    assert scored([*LOW, -torch.inf]).prefill(tile=16).isnan().all()
+
+
+def infinite_parts():
+    assert scored([*LOW, -torch.inf]).decode(num_splits=3, tile=16).isnan().all()

@@ -11,6 +11,9 @@ DEVICE = "cuda" if triton_mode.current().mode == "compiled" else "cpu"
 HEADS = [(2, 2), (6, 2), (8, 2), (16, 2), (4, 1)]  # MHA, groups of 3, 4 and 8, MQA
 
 
+LOW = [float("-inf")] * 16  # the scores of a whole tile
+
+
 def nan_pool(shape, dtype=torch.float32):
     return torch.full(shape, torch.nan).to(dtype)
 
@@ -95,3 +98,17 @@ class Case:
         """The largest difference from the specification; not a number where `out` is none."""
         assert torch.isfinite(out).all()
         return float((out.double() - self.wanted()).abs().max())
+
+
+def scored(scores, value=None):
+    """One request of one head whose last query has these scores: key p is (score p, 0, ...), the
+    query (sqrt(16), 0, ...), and value p is p + 1 in every number, or what is given."""
+    case = Case((1, 1), 16, 4, (len(scores),))
+    case.query = torch.eye(1, 16)[None] * 4
+    key = torch.zeros(len(scores), 1, 16)
+    key[..., 0] = torch.tensor(scores)[:, None]
+    value = torch.arange(1.0, len(scores) + 1) if value is None else torch.tensor(value)
+    slots = slots_of(case.tables[0], 4, len(scores))
+    case.key_cache.flatten(0, 1)[slots] = key
+    case.value_cache.flatten(0, 1)[slots] = value[:, None, None].expand(-1, 1, 16)
+    return case

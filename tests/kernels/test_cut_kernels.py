@@ -10,7 +10,9 @@ from kvlab.tensors import launch
 
 pytestmark = pytest.mark.usefixtures("triton_runs")
 DECODE, PREFILL, REDUCE = "paged_decode_kernel", "paged_prefill_kernel", "reduce_splits_kernel"
+WRITE = "store_rows"
 VALUE = "tl.load(value_cache_ptr + stored_at, mask=mask, other=0.0)"
+FLOOR = "tl.maximum(new_max2, LOWEST)"
 EACH_VALUE = "tl.load(value_scale_ptr + stored_row, mask={}, other=0.0)"
 CUTS = {  # name: (kernel, what stands there, what is put there, the check that must fail)
     "V unmasked": (DECODE, VALUE, "tl.load(value_cache_ptr + stored_at)", "k01_decode"),
@@ -93,11 +95,27 @@ CUTS = {  # name: (kernel, what stands there, what is put there, the check that 
         "n09_chunks",
     ),
     "a whole tile too many": (PREFILL, "(low + 1) // TILE", "(low + 2) // TILE", "whole_tiles"),
-    "a row that saw nothing yet": (
+    "a row that saw nothing yet": (PREFILL, FLOOR, "new_max2", "window_edge"),
+    "a tile of -inf": (DECODE, FLOOR, "new_max2", "infinite_tile"),
+    "a tile of -inf in prefill": (PREFILL, FLOOR, "new_max2", "infinite_tile"),
+    "nothing but -inf": (
+        DECODE,
+        'LOWEST, float("nan"), divisor',
+        "LOWEST, 1.0, divisor",
+        "infinite",
+    ),
+    "nothing but -inf in prefill": (
         PREFILL,
-        'tl.where(new_max2 == float("-inf"), 0.0, new_max2)',
-        "new_max2",
-        "window_edge",
+        'running_sum, float("nan")',
+        "running_sum, 1.0",
+        "infinite_prefill",
+    ),
+    "a part of nothing but -inf": (DECODE, "if NUM_SPLITS == 1:", "if True:", "infinite_part"),
+    "nothing but -inf in all parts": (
+        REDUCE,
+        'LOWEST, float("nan"), max2',
+        "LOWEST, 0.0, max2",
+        "infinite_parts",
     ),
     "scale of V unmasked": (
         DECODE,
@@ -113,13 +131,15 @@ CUTS = {  # name: (kernel, what stands there, what is put there, the check that 
     ),
     "freed blocks read": (DECODE, "(position >= first) & ", "", "freed_decode"),
     "freed blocks read in prefill": (PREFILL, "(position > low - window) & ", "", "freed_prefill"),
-    "codes cut off": ("store_rows", "x = (x + ROUND) - ROUND", "x += 0.0", "int8_codes"),
+    "codes cut off": (WRITE, "x = (x + ROUND) - ROUND", "x += 0.0", "int8_codes"),
 }
 
 
 def cut(folder, kernel, old, new):
-    """kernels.py with `old` replaced by `new` in one kernel, imported under another name."""
-    before, start, rest = Path(launch.kernels().__file__).read_text().partition(f"def {kernel}(")
+    """The kernel's file with `old` replaced by `new` in it, imported under another name."""
+    file = Path(launch.kernels().__file__)
+    file = file.with_name("write_kernel.py") if kernel == WRITE else file
+    before, start, rest = file.read_text().partition(f"def {kernel}(")
     body, end, after = rest.partition("\n\n\n@triton.jit")
     assert body.count(old) == 1, f"{kernel} has {old!r} {body.count(old)} times"
     path = folder / "cut_kernels.py"

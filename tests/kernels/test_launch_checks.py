@@ -129,6 +129,7 @@ def test_write_refuses_and_stores_nothing(wrong, message):
         (torch.int8, 0.5, r"key_scale is 0.5; an int8 cache .* float32 \[4, 16, 2\]"),
         (torch.int8, torch.zeros(4, 16), r"key_scale is \[4, 16\] torch.float32"),
         (FP8, 0.0, "key_scale is 0.0; a float8 cache has one number above 0"),
+        (FP8, 1e-46, "key_scale is 1e-46; a float8 cache has one number above 0 .* 2 .. -126"),
         (FP8, torch.ones(4, 16, 2), r"key_scale is \[4, 16, 2\] .*one number above 0"),
         (torch.uint8, None, "key_cache.dtype is torch.uint8; give one of float32, float16"),
     ],

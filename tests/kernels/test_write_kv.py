@@ -76,6 +76,21 @@ def test_int8_has_a_scale_a_position_and_head(computed):
         assert torch.equal(scale.flatten(0, 1).nan_to_num(-1), wanted_scale.nan_to_num(-1))
 
 
+@pytest.mark.parametrize("units", [1, 63, 100, 190, 10_000])
+def test_int8_rows_next_to_nothing_are_zeros(units):
+    """190 units of 2 ** -149 over 127 is 1 unit: a code of 190 would wrap around to -66."""
+    rows = torch.full((1, 1, 16), units * 2.0**-149)
+    key_cache = torch.full((2, 4, 1, 16), 77, dtype=torch.int8)
+    scale = nan_pool((2, 4, 1))
+    slots = torch.tensor([5])
+    on_device(
+        launch.write_kv, rows, -rows, key_cache, key_cache.clone(), slots, scale, scale.clone()
+    )
+    codes, wanted = quantise_int8(rows)
+    assert key_cache.flatten(0, 1)[5].tolist() == codes[0].tolist() == [[0] * 16]
+    assert scale.flatten(0, 1)[5].tolist() == wanted[0].tolist() == [0.0]
+
+
 @pytest.mark.parametrize("computed", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scale", [None, 0.5, 0.037])
 def test_fp8_has_one_scale_a_tensor_and_saturates(computed, scale):

@@ -97,3 +97,30 @@ def test_codes_are_read_in_chunks_as_at_once(kind, monkeypatch):
         attention.begin(build_input_batch(rows, 4, torch.device("cpu")))
         outputs.append(attention(1, query, new, new))
     assert outputs[0].isfinite().all() and (outputs[0] - outputs[1]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("scores", "wanted"),
+    [
+        ([-torch.inf] * 8 + [0.0] * 2, 9.5),  # a chunk of -inf; the mean of 9 and 10
+        ([0.0] * 2 + [-torch.inf] * 8, 1.5),
+        ([-torch.inf] * 10, torch.nan),
+        ([0.0] * 9 + [torch.inf], torch.nan),
+        ([torch.nan] + [0.0] * 9, torch.nan),
+    ],
+)
+def test_scores_that_are_not_finite(scores, wanted, monkeypatch) -> None:
+    """Chunks of two blocks of 4. Key p is (score p, 0, ...), value p is p + 1."""
+    monkeypatch.setattr(decode_chunks, "CHUNK", 2 * 4 * 16)
+    pool = {"key": torch.full((5, 4, 1, 16), torch.nan), "value": torch.full((5, 4, 1, 16), 77.0)}
+    slots = [12, 13, 14, 15, 4, 5, 6, 7, 16, 17]  # blocks 3, 1, 4
+    pool["key"].flatten(0, 1)[slots] = 0.0
+    pool["key"].flatten(0, 1)[slots, 0, 0] = torch.tensor(scores)
+    pool["value"].flatten(0, 1)[slots] = torch.arange(1.0, 11)[:, None, None].expand(-1, 1, 16)
+    query, blocks = torch.eye(1, 16) * 4, torch.tensor([3, 1, 4])
+
+    def copy(name, part):
+        return pool[name][part].flatten(0, 1)
+
+    out = attend_in_chunks(query, 1, blocks, 4, range(10), copy)
+    assert torch.allclose(out, torch.full((1, 16), wanted), equal_nan=True)

@@ -150,6 +150,19 @@ class TestRefusals:
         with pytest.raises(ValueError, match=f"{name} is not .* 2 layers with q_proj"):
             Adapter({name: LowRank(torch.zeros(3, 32), torch.zeros(48, 3), 1.0)}, CONFIG)
 
+    def test_what_is_no_finite_number(self):
+        adapter, name = random_adapter(CONFIG, 2), "layers.0.self_attn.q_proj"
+        change, where = adapter.changes[name], rf"{name}.lora_B holds "
+        spoiled = change.b.clone()
+        spoiled[3, 1] = torch.nan
+        with pytest.raises(ValueError, match=where + r"nan at \[3, 1\], in torch.float32"):
+            adapter.with_change(name, b=spoiled)
+        large = adapter.with_change(name, b=change.b.abs() + 1e5)  # float16 ends at 65504
+        with pytest.raises(ValueError, match=where + r"inf at \[0, 0\], in torch.float16"):
+            large.fitted(MODEL.converted(torch.float16, "cpu"))
+        with pytest.raises(ValueError, match=f"{name}: the scale is inf"):
+            type(adapter)({name: LowRank(change.a, change.b, float("inf"))}, CONFIG)
+
     def test_another_models_adapter(self):
         other = random_model(0, num_kv_heads=1)
         with pytest.raises(ValueError, match=r"v_proj.lora_B has shape \[16, 4\], .*\[8, 4\]"):

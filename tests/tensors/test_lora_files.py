@@ -148,6 +148,14 @@ class TestTensorsThatDoNotFit:
         assert refused(folder, f"{key} is stored as I8", "BF16")
 
     @pytest.mark.parametrize("half", ["lora_A", "lora_B"])
+    @pytest.mark.parametrize(("value", "told"), [(torch.nan, "nan"), (-torch.inf, "-inf")])
+    def test_what_is_no_finite_number(self, folder, half, value, told):
+        key = f"{Q0}.{half}.weight"
+        tensors(folder, lambda held: held[key][2:3, 1:2].fill_(value))
+        assert refused(folder, "adapter_model.safetensors", f"{Q0}.{half} holds {told} at [2, 1]")
+        assert refused(folder, "look at the training")
+
+    @pytest.mark.parametrize("half", ["lora_A", "lora_B"])
     def test_a_missing_half(self, folder, half):
         tensors(folder, lambda held: held.pop(f"{Q0}.{half}.weight"))
         assert refused(folder, f"{Q0}.{half}.weight is missing")

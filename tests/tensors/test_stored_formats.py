@@ -84,7 +84,7 @@ def test_q4_0_is_llama_cpps_to_the_bit():
 def test_int8_is_within_half_a_scale(values):
     codes, scale = quantise_int8(values)
     error = (dequantise_int8(codes, scale) - values).abs()
-    assert bool((error <= scale[:, None] * 0.5001 + 1e-42).all())
+    assert bool((error <= scale[:, None] * 0.5001 + 1.5e-36).all())
     assert int(codes.min()) >= -127
 
 
@@ -130,6 +130,41 @@ def test_values_next_to_nothing_stay_next_to_nothing(name, tiny):
     values = torch.full((1, 32), tiny)
     read = through(name, values)
     assert bool(read.isfinite().all()) and float(read.abs().max()) <= 1.01 * tiny
+
+
+@pytest.mark.parametrize("units", [1, 63, 100, 190, 10_000, 1 << 23])
+def test_an_int8_scale_is_never_subnormal(units):
+    """Of values in units of 2 ** -149: 190 / 127 would be rounded to 1, and the code 190."""
+    values = torch.tensor([[units, -units, units // 2, 0.0]]) * 2.0**-149
+    codes, scale = quantise_int8(values)
+    assert codes.tolist() == [[0, 0, 0, 0]] and scale.tolist() == [0.0]
+    assert dequantise_int8(codes, scale).tolist() == [[0.0] * 4]
+
+
+def test_the_smallest_int8_scale_that_is_kept():
+    values = torch.tensor([[127 * 2.0**-126, -(2.0**-126)], [126.9 * 2.0**-126, 2.0**-126]])
+    codes, scale = quantise_int8(values)
+    assert codes.tolist() == [[127, -1], [0, 0]] and scale.tolist() == [2.0**-126, 0.0]
+
+
+@pytest.mark.parametrize("tiny", [1e-45, 1e-43, 5e-36])
+def test_a_calibrated_scale_is_a_number_that_float32_has(tiny):
+    """Smaller ones would be 0 or lose their digits there, and 0 / 0 is NaN."""
+    assert calibrated_scale(torch.tensor([tiny, 0.0])) == 1.0
+    read = through("fp8", torch.tensor([[tiny, -tiny, 0.0]]), calibrated_scale(torch.tensor(tiny)))
+    assert read.tolist() == [[0.0, 0.0, 0.0]]
+    assert calibrated_scale(torch.tensor(448 * 2.0**-126)) == 2.0**-126
+    for scale in (1e-46, 1e-40):  # given, not calibrated
+        assert quantise_fp8(torch.tensor([0.0, 1.0]), scale).tolist() == [0.0, 448.0]
+
+
+def test_q4_0_of_a_block_whose_scale_is_below_fp16_reads_as_zeros():
+    """As llama.cpp has it. The smallest scale of fp16 is 2 ** -24: 8 of it are 4.8e-7."""
+    for tiny in (1e-45, 1e-43, 1e-38, 1e-8):
+        values = torch.tensor([[tiny, -tiny] * 16])
+        assert through("q4_0", values).abs().sum() == 0
+    read = through("q4_0", torch.tensor([[8 * 2.0**-24] + [-(2.0**-24)] * 31]))
+    assert read[0, :2].tolist() == [8 * 2.0**-24, -(2.0**-24)]
 
 
 def test_giants():

@@ -70,7 +70,7 @@ function kernelTable(element, payload, program, turn) {
   const from = table.length <= room ? 0 : Math.min(Math.max((looked[0] ?? 0) - 2, 0), table.length - room);
   const to = table.length <= room ? table.length : Math.min(Math.max(from + room, (looked.at(-1) ?? 0) + 1), table.length);
   const entries = table.slice(from, to).map((block, i) => {
-    const logical = from + i, entry = h("span", { class: "kvk-entry", "data-entry": logical }, `${logical}→`, h("b", {}, String(block)));
+    const logical = from + i, entry = h("span", { class: "kvk-entry", "data-entry": logical }, `${logical}→`, h("b", {}, block < 0 ? "freed" : String(block)));
     entry.toggleAttribute("data-on", found.has(logical));
     entry.style.setProperty("--l", links.get(logical) ?? "transparent");
     return entry;

@@ -101,8 +101,9 @@ function kernelSums(payload) {
     const rows = payload.reduces.filter(([r]) => r === request).map(([, head, weights]) => {
       const share = h("div", { class: "kvk-share" });
       weights.forEach((weight, split) => {
-        const piece = h("span", { title: `split ${split}` }, weight >= 0.18 ? `split ${split}: ${weight.toFixed(2)}` : "");
-        piece.style.width = `calc(${100 * weight}% - 2px)`;
+        const part = weight ?? 1 / weights.length, told = weight === null ? "NaN" : weight.toFixed(2); // null: no number
+        const piece = h("span", { title: `split ${split}` }, part >= 0.18 ? `split ${split}: ${told}` : "");
+        piece.style.width = `calc(${100 * part}% - 2px)`;
         piece.style.setProperty("--l", KERNEL_SPLITS[split % KERNEL_SPLITS.length]);
         share.append(piece);
       });
