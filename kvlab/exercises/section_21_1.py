@@ -2,6 +2,7 @@
 
 from kvlab.core.memory import kv_cache_bytes, kv_cache_gib
 from kvlab.exercises import runs_21_1 as runs
+from kvlab.exercises.break_21_1 import PADDING_CHECK
 from kvlab.exercises.errors_21_1 import FIND_THE_ERROR
 from kvlab.exercises.exercise import Exercise, Mistake, Prediction
 from kvlab.exercises.kinds import Function, Number, Numbers, YesNo
@@ -209,6 +210,7 @@ EXERCISES = (
     DECODE_STEP_FUNCTION,
     GIB,
     *FIND_THE_ERROR,
+    PADDING_CHECK,
 )
 
 PREDICTIONS = (

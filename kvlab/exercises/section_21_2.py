@@ -1,6 +1,7 @@
 """Section 21.2: what was timed, over what it was averaged, and what a step cannot do without."""
 
 from kvlab.exercises import runs_21_2 as runs
+from kvlab.exercises.break_21_2 import HIDDEN_WAIT
 from kvlab.exercises.errors_21_2 import LEAST_STEP as LEAST
 from kvlab.exercises.errors_21_2 import SEVEN_REPORTS as EXCHANGED
 from kvlab.exercises.errors_21_2 import remark_on_a_letter
@@ -222,6 +223,7 @@ EXERCISES = (
     LEAST_STEP,
     SEVEN_REPORTS,
     WAITS,
+    HIDDEN_WAIT,
 )
 
 __all__ = ["EXERCISES", "PREDICTIONS"]

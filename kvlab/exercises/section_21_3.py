@@ -3,6 +3,7 @@
 from kvlab.exercises import runs_21_3 as runs
 from kvlab.exercises.errors_21_3 import RULES, goes_on, is_fair
 from kvlab.exercises.exercise import Exercise, Mistake
+from kvlab.exercises.explain_21_3 import LATE_OUTPUT
 from kvlab.exercises.function_kinds import Verdict
 from kvlab.exercises.kinds import Choice, Function, Numbers
 from kvlab.exercises.kinds_21_3 import Played
@@ -273,6 +274,7 @@ EXERCISES = (
     FAIR_CHECK,
     WHICH_RULE,
     STANDS_STILL,
+    LATE_OUTPUT,
 )
 
 __all__ = ["EXERCISES", "PREDICTIONS"]

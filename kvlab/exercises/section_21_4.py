@@ -2,9 +2,11 @@
 
 from kvlab.exercises import runs_21_4 as runs
 from kvlab.exercises.errors_21_4 import can_be_trusted, chains
-from kvlab.exercises.exercise import Exercise, Mistake, Prediction
+from kvlab.exercises.exercise import Exercise, Mistake
+from kvlab.exercises.explain_21_4 import HALF_THE_HITS
 from kvlab.exercises.function_kinds import Verdict
-from kvlab.exercises.kinds import Function, Number, Numbers, YesNo
+from kvlab.exercises.kinds import Function, Numbers
+from kvlab.exercises.predictions_21_4 import PREDICTIONS
 from kvlab.exercises.wrong_21_4 import CHAIN, NUM_HITS
 
 HITS_BY_LENGTH = Exercise(
@@ -209,91 +211,13 @@ FREE_QUEUE = Exercise(
     why="First what nobody can find, then the longest unused, of each chain the deepest.",
 )
 
-EXERCISES = (HITS_BY_LENGTH, NUM_HITS_FUNCTION, SIX_GROUPS, CHAIN_CHECK, FREE_QUEUE)
-
-PREDICTIONS = (
-    Prediction(
-        id="21.4-p1",
-        question=(
-            "A prompt of three full blocks and a few tokens more has been served. It comes again, "
-            "with one token of block 2 changed. How many of its three blocks are hits?"
-        ),
-        kind=Number("blocks"),
-        mistakes=(
-            Mistake(
-                "Block 3 has the same tokens, but other ones before it: its identity contains "
-                "block 2's.",
-                lambda blocks: blocks + 1,
-            ),
-            Mistake(
-                "Block 1 has nothing to do with what comes after it.", lambda blocks: blocks - 1
-            ),
-            Mistake("Block 2 holds the changed token.", lambda blocks: blocks + 2),
-        ),
-        why="The change ends the chain of hits; what stands before it stays.",
-    ),
-    Prediction(
-        id="21.4-p2",
-        question=(
-            "Blocks of 16. A prompt of exactly 64 tokens has been served, and comes again; keys "
-            "and values are kept, logits are not. How many of its positions are computed?"
-        ),
-        kind=Number("positions"),
-        mistakes=(
-            Mistake(
-                "All four blocks are there, but keys and values give no logits, and without "
-                "logits there is no first output.",
-                lambda computed: 0,
-            ),
-            Mistake(
-                "One position is needed, and it lies in a full block, which is a hit whole or not "
-                "at all.",
-                lambda computed: 1,
-            ),
-            Mistake("Three of the four blocks are hits.", lambda computed: 64),
-        ),
-        why="The last position has to be computed, and its whole block with it.",
-    ),
-    Prediction(
-        id="21.4-p3",
-        question=(
-            "The first block's words are exchanged, the third block's stay, in the same place. Are "
-            "the third block's keys and values still the same numbers in all layers?"
-        ),
-        kind=YesNo(),
-        mistakes=(),
-        why="In layer 0 they are: made from each token alone. From layer 1 on they are not, since "
-        "they are made of what attention has read before them.",
-    ),
-    Prediction(
-        id="21.4-p4",
-        question=(
-            "Each request begins with a time stamp of its own; a system text of more than ten "
-            "blocks of 16 tokens follows, always the same. How many positions does the second "
-            "request reuse?"
-        ),
-        kind=Number("positions"),
-        mistakes=(
-            *(
-                Mistake(
-                    "The blocks' text is equal, but not what stands before it, and that is part "
-                    "of every identity.",
-                    lambda positions, blocks=blocks: 16 * blocks,
-                )
-                for blocks in (9, 10, 11)
-            ),
-        ),
-        why="The first difference ends the match, whatever equal text follows. Whether the stamp "
-        "may stand elsewhere is another question: moved text can change what a prompt says.",
-    ),
-    Prediction(
-        id="21.4-p5",
-        question=(
-            "Nine tenths of a prompt's positions are hit positions. Does the time to its first "
-            "token fall to a tenth, or below?"
-        ),
-        kind=YesNo(),
-        mistakes=(),
-        why="Reuse saves prefill alone: waiting, the suffix, selection and delivery remain.",
-    ),
+EXERCISES = (
+    HITS_BY_LENGTH,
+    NUM_HITS_FUNCTION,
+    SIX_GROUPS,
+    CHAIN_CHECK,
+    FREE_QUEUE,
+    HALF_THE_HITS,
 )
+
+__all__ = ["EXERCISES", "PREDICTIONS"]

@@ -3,6 +3,7 @@
 from kvlab.exercises import runs_21_5 as runs
 from kvlab.exercises.errors_21_5 import keeps_apart, keeps_parents
 from kvlab.exercises.exercise import Exercise, Mistake
+from kvlab.exercises.explain_21_5 import SEVEN_OF_NINE
 from kvlab.exercises.function_kinds import InPlace, Verdict
 from kvlab.exercises.kinds import Numbers
 from kvlab.exercises.predictions_21_5 import PREDICTIONS
@@ -215,6 +216,7 @@ EXERCISES = (
     APPEND_SHARED_FUNCTION,
     EVICTION_CHECK,
     FORK_CHECK,
+    SEVEN_OF_NINE,
 )
 
 __all__ = ["EXERCISES", "PREDICTIONS"]

@@ -1,9 +1,12 @@
-"""Section 21.5b: the decode kernel in four pieces, each launched over small and hard cases."""
+"""Section 21.5b: the decode kernel in four pieces, each launched over small and hard cases; its
+merge, broken; its loads, counted."""
 
 from kvlab.exercises import loads_21_5b as loads
 from kvlab.exercises import runs_21_5b as runs
 from kvlab.exercises import wrong_21_5b as wrong
+from kvlab.exercises.break_21_5b import MERGE_CHECK
 from kvlab.exercises.exercise import Exercise
+from kvlab.exercises.explain_21_5b import FEWER_LOADS
 from kvlab.exercises.kernel_kind import KernelPiece
 from kvlab.exercises.predictions_21_5b import PREDICTIONS
 
@@ -116,6 +119,6 @@ MERGE_SPLITS = Exercise(
     why="A softmax over splits; an empty one has no weight, and nothing is divided by 0.",
 )
 
-EXERCISES = (LOAD_TILE, TILE_SCORES, ADD_TILE, MERGE_SPLITS)
+EXERCISES = (LOAD_TILE, TILE_SCORES, ADD_TILE, MERGE_SPLITS, MERGE_CHECK, FEWER_LOADS)
 
 __all__ = ["EXERCISES", "PREDICTIONS"]

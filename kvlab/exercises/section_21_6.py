@@ -1,7 +1,9 @@
 """Section 21.6: selected outputs, processed positions, and how the cache grows."""
 
 from kvlab.exercises import runs_21_6 as runs
+from kvlab.exercises.break_21_6 import APPEND_CHECK
 from kvlab.exercises.exercise import Exercise, Mistake, Prediction
+from kvlab.exercises.explain_21_6 import HOW_FAR
 from kvlab.exercises.kinds import Function, Number, Numbers
 from kvlab.exercises.wrong_21_6 import APPEND, CACHE_LENGTHS, SLOT
 
@@ -149,6 +151,8 @@ EXERCISES = (
     CACHE_LENGTHS_FUNCTION,
     SLOT_FUNCTION,
     APPEND_FUNCTION,
+    APPEND_CHECK,
+    HOW_FAR,
 )
 
 

@@ -73,6 +73,55 @@ def append_by_filling(keys, values, k, v):
 # 3 layers x (K, V) x 2 heads x width 2 x 4 bytes = 96 bytes a position; 3, 3 and 4 positions
 MOMENTS = [288, 288, 384]
 
+
+def _alone(attend, lengths):
+    """[what each request gets in the batch], [what it gets alone]; padding of ones."""
+    draw = torch.Generator().manual_seed(11)
+    keys, values = (torch.ones(len(lengths), 6, 4) for _ in "KV")
+    query = torch.randn(len(lengths), 4, generator=draw)
+    alone = []
+    for b, length in enumerate(lengths):
+        keys[b, :length] = torch.randn(length, 4, generator=draw)
+        values[b, :length] = torch.randn(length, 4, generator=draw)
+        weights = torch.softmax(keys[b, :length] @ query[b] / 2, dim=0)
+        alone.append(weights @ values[b, :length])
+    return attend(query, keys, values, lengths), torch.stack(alone)
+
+
+def padding_against_alone(attend):
+    found, alone = _alone(attend, [2, 5, 1])
+    return torch.allclose(found, alone, atol=1e-5)
+
+
+def padding_of_ones(attend):
+    for lengths in ([1, 4], [4, 1]):
+        found, alone = _alone(attend, lengths)
+        assert (found - alone).abs().max() < 1e-4
+
+
+def four_parts(new):
+    """keys, values, k, v of 2 requests and 3 heads, no number twice."""
+    numbers = torch.arange(2 * 2 * 3 * (4 + new) * 2.0).view(2, 2, 3, 4 + new, 2)
+    return numbers[0, :, :, :4], numbers[1, :, :, :4], numbers[0, :, :, 4:], numbers[1, :, :, 4:]
+
+
+def append_is_right_by_shape_and_sum(append):
+    keys, values, k, v = four_parts(3)
+    found = append(keys, values, k, v)
+    return all(
+        [tuple(column) for column in got[1, 2].tolist()]
+        == [tuple(column) for column in [*old[1, 2].tolist(), *new[1, 2].tolist()]]
+        for got, old, new in zip(found, (keys, values), (k, v), strict=True)
+    )
+
+
+def append_is_right_by_assertions(append):
+    keys, values, k, v = four_parts(2)
+    new_keys, new_values = append(keys, values, k, v)
+    assert (new_keys[:, :, :4] == keys).all() and (new_keys[:, :, 4:] == k).all()
+    assert (new_values[:, :, :4] == values).all() and (new_values[:, :, 4:] == v).all()
+
+
 RIGHT = {
     "21.1-1": [
         MOMENTS,
@@ -93,6 +142,7 @@ RIGHT = {
     "21.1-7": ["a", "A", " a ", "the head's width is guessed as hidden_size / heads"],
     "21.1-8": ["b", "query heads are counted in place of KV heads"],
     "21.1-9": ["c", "layers with a window are charged with the whole context"],
+    "21.1-10": [padding_against_alone, padding_of_ones],
     "21.6-1": [10, 10.0, np.int64(10), torch.tensor(10), np.array([10])],
     "21.6-2": [[2, 3], (2, 3), np.array([2, 3]), torch.tensor([2.0, 3.0])],
     "21.6-3": [lengths_by_stepping, lambda p, n: np.arange(p, p + n), lambda p, n: range(p, p + n)],
@@ -102,7 +152,43 @@ RIGHT = {
         lambda t, table, n: torch.tensor([table[t // n] * n + t % n]),
     ],
     "21.6-5": [append_by_filling, lambda a, b, c, d: tuple(append_by_filling(a, b, c, d))],
+    "21.6-6": [append_is_right_by_shape_and_sum, append_is_right_by_assertions],
+    "21.6-7": [6, 6.0, np.int64(6)],
 }
+
+
+def first_request_only(attend):
+    found, alone = _alone(attend, [2, 5])
+    return torch.allclose(found[0], alone[0], atol=1e-5)
+
+
+def a_full_batch(attend):
+    found, alone = _alone(attend, [6, 6])
+    return torch.allclose(found, alone, atol=1e-5)
+
+
+def padding_not_a_number(attend):
+    """0 x NaN: the right one mixes the padding's values with weights of 0."""
+    values = torch.full((1, 3, 2), float("nan"))
+    values[0, :1] = 2
+    return bool((attend(torch.zeros(1, 2), torch.zeros(1, 3, 2), values, [1]) == 2).all())
+
+
+def keys_alone(append):
+    keys, values, k, v = four_parts(2)
+    return torch.equal(append(keys, values, k, v)[0], torch.cat((keys, k), dim=2))
+
+
+def one_new_token(append):
+    keys, values, k, v = four_parts(1)
+    wanted = torch.cat((keys, k), dim=2), torch.cat((values, v), dim=2)
+    return all(torch.equal(*pair) for pair in zip(append(keys, values, k, v), wanted, strict=True))
+
+
+def shapes_alone(append):
+    keys, values, k, v = four_parts(2)
+    return all(x.shape == (2, 3, 6, 2) for x in append(keys, values, k, v))
+
 
 WRONG = {
     "21.1-1": [
@@ -188,6 +274,13 @@ WRONG = {
         ("d", "too small"),
         ("e", "too small"),
     ],
+    "21.1-10": [
+        (lambda attend: True, "says True to all of them"),
+        (lambda attend: not padding_against_alone(attend), "other way round"),
+        (first_request_only, "takes its length for all others"),
+        (a_full_batch, "the right verdict is False"),
+        (padding_not_a_number, "the right verdict is True"),
+    ],
     "21.6-1": [
         (11, "no pass has read it"),
         (7, "prompt alone"),
@@ -227,5 +320,19 @@ WRONG = {
         (lambda K, V, k, v: (torch.cat((K, k), 2), torch.cat((V, k), 2)), "into the values"),
         (lambda K, V, k, v: torch.cat((K, k), 2), "append(keys="),
         (lambda K, V, k, v: (torch.cat((K, k), 1), torch.cat((V, v), 1)), "append(keys="),
+    ],
+    "21.6-6": [
+        (lambda append: True, "says True to all of them"),
+        (keys_alone, "at the keys alone"),
+        (one_new_token, "a single token"),
+        (shapes_alone, "the right verdict is False"),
+        (lambda append: append(*four_parts(2))[0].shape[2] == 0, "says False to all of them"),
+    ],
+    "21.6-7": [
+        (5, "has selected one more"),
+        (17, "Those are the positions"),
+        (7, "counts the next one"),
+        (23, "nothing is to be doubled"),
+        (12, "too large"),
     ],
 }  # fmt: skip

@@ -55,6 +55,13 @@ def good_by_arrays(requests, ttft, itl):
     return np.int64(sum(is_good(*request) for request in requests))
 
 
+def wait_in_the_middle(tpot, wait):
+    """Steady at first, then the wait, then many tokens at half the target."""
+    events = [[i * tpot, 1] for i in range(3)]
+    start = events[-1][0] + wait
+    return [*events, *([start + i * tpot / 2, 1] for i in range(int(3 * wait / tpot)))]
+
+
 RIGHT = {
     "21.2-1": [
         [420, 90, 22.5],
@@ -88,6 +95,7 @@ RIGHT = {
         ],
     ],
     "21.2-7": [[600, 950], np.array([600.0, 950.0]), [Fraction(600), 950]],
+    "21.2-8": [wait_in_the_middle, lambda tpot, wait: ((10, 1), (10 + wait, 1000))],
 }
 
 
@@ -267,5 +275,15 @@ WRONG = {
         ([1400, 1750], "all arrive at 0"),
         ([600, 900], "Right so far: entry 1"),
         ([0.6, 0.95], "Those are seconds."),
+    ],
+    "21.2-8": [
+        (lambda tpot, wait: [[i * tpot, 1] for i in range(9)], "as long as the wait"),
+        (lambda tpot, wait: [[wait, 1], [wait + tpot, 1]], "part of TTFT"),
+        (lambda tpot, wait: [[5, 1], [5 + wait, 2]], "too few tokens share it"),
+        (lambda tpot, wait: [[wait, 1000]], "TPOT is undefined"),
+        (lambda tpot, wait: [[0, 1], [50 * 20, 1], [2000, 40]], "asked for is"),  # for one target
+        (lambda tpot, wait: [[wait, 1], [0, 1000]], "times that go back"),
+        (lambda tpot, wait: [[0, 1], [wait, 10**6]], "more than 1,000 tokens"),
+        (lambda tpot, wait: [wait, 1000], "something that is no event"),
     ],
 }  # fmt: skip

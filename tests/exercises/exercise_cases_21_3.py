@@ -137,6 +137,7 @@ RIGHT = {
         "admits whose whole prompt fits now; who runs short keeps its blocks and waits",
     ],
     "21.3-8": [still_by_steps, still_in_the_chapter_s_sizes],
+    "21.3-9": ["a", "A", "max_num_seqs=2"],
 }
 
 
@@ -295,5 +296,10 @@ WRONG = {
         (two_prompts_alone, "Two prompts that do not fit together are one way"),
         (waits_for_ever, "was still running after"),
         (lambda S: S(4, 4).ask("A", 17), "needs 5 blocks of 4 tokens and the whole pool has 4"),
+    ],
+    "21.3-9": [
+        ("b", "done after two steps"),
+        ("c", "with the fifth"),
+        ("d", "C would wait for B"),
     ],
 }  # fmt: skip

@@ -68,6 +68,7 @@ RIGHT = {
     "21.4-3": [[0, 0, 32, 0, 0, 32], torch.tensor([0, 0, 32, 0, 0, 32])],
     "21.4-4": [chain_by_pairs, chain_by_assertions, lambda ids: np.bool_(chain_by_pairs(ids))],
     "21.4-5": [[5, 2, 1, 0, 4, 3], (5.0, 2, 1, 0, 4, 3)],
+    "21.4-6": ["b", "B", "the token at position 20 is another"],
 }
 
 
@@ -134,5 +135,10 @@ WRONG = {
         ([5, 4, 3, 2, 1, 0], "begins with B"),
         ([0, 1, 2, 3, 4, 5], "first taken"),
         ([5, 2, 1, 0, 3, 4], "entry 4"),
+    ],
+    "21.4-6": [
+        ("a", "The other two stay hits"),
+        ("c", "One token in front moves"),
+        ("d", "nothing would be found"),
     ],
 }  # fmt: skip

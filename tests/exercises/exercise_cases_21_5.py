@@ -94,6 +94,7 @@ RIGHT = {
     "21.5-4": [shared_in_steps, lambda *a: tuple(shared_in_steps(*a) or ()) or None],
     "21.5-5": [eviction_by_order, eviction_by_assertions],
     "21.5-6": [fork_by_assertions, fork_backwards],
+    "21.5-7": ["b", "B", "the prompts' first 7 tokens are the same"],
 }
 
 
@@ -334,5 +335,10 @@ WRONG = {
         (one_fork, "Fork twice"),
         (fork_once, "fork_is_right(Allocator="),
         (lambda A: not fork_backwards(A), "other way round"),
+    ],
+    "21.5-7": [
+        ("a", "only full blocks are found"),
+        ("c", "5 would be in use"),
+        ("d", "3 would be in use"),
     ],
 }  # fmt: skip

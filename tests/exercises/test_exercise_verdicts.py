@@ -218,7 +218,7 @@ def test_blocks_need_no_torch():
         "print(all(box.is_right for box in found), len(found), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["True", "11", "False"], done.stderr
+    assert done.stdout.split() == ["True", "13", "False"], done.stderr
 
 
 # ---- functions that do not end

@@ -64,6 +64,16 @@ def wrong_windows():
     return "c"
 
 
+def padding_is_safe(attend):
+    lengths, padding = [2, 3], 100.0
+    query, keys = torch.zeros(2, 4), torch.zeros(2, 5, 4)  # all positions weigh the same
+    values = torch.full((2, 5, 4), padding)
+    values[0, :2] = torch.tensor([[2.0], [4.0]])
+    values[1, :3] = torch.tensor([[1.0], [2.0], [6.0]])
+    found = attend(query, keys, values, lengths)
+    return bool(torch.allclose(found, torch.full((2, 4), 3.0)))  # both means are 3
+
+
 SOLUTIONS = {
     "21.1-1": bytes_at_three_moments,
     "21.1-2": my_kv_cache_bytes,
@@ -74,4 +84,5 @@ SOLUTIONS = {
     "21.1-7": wrong_width,
     "21.1-8": wrong_heads,
     "21.1-9": wrong_windows,
+    "21.1-10": padding_is_safe,
 }

@@ -59,6 +59,11 @@ def waits():
     return [wait, wait + 350]
 
 
+def hides_a_wait(tpot, wait):
+    tokens = int(wait / tpot) + 1  # they come together, and share the one wait
+    return [[0, 1], [wait, tokens]]
+
+
 SOLUTIONS = {
     "21.2-1": three_figures,
     "21.2-2": tpot,
@@ -67,4 +72,5 @@ SOLUTIONS = {
     "21.2-5": least_step,
     "21.2-6": seven_reports,
     "21.2-7": waits,
+    "21.2-8": hides_a_wait,
 }

@@ -87,6 +87,10 @@ def rule_that_dead_ends():
     return "b"
 
 
+def first_output_in_the_fourth_step():
+    return "a"  # three steps until A has ended and its seat is free, and one for all 12 tokens
+
+
 SOLUTIONS = {
     "21.3-1": chunk_sizes,
     "21.3-2": long_prompt,
@@ -96,4 +100,5 @@ SOLUTIONS = {
     "21.3-6": fair,
     "21.3-7": rule_that_dead_ends,
     "21.3-8": never_stands_still,
+    "21.3-9": first_output_in_the_fourth_step,
 }

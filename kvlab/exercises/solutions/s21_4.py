@@ -39,10 +39,15 @@ def free_queue():
     return partly_filled + a + b
 
 
+def half_the_hits():
+    return "b"  # position 20 lies in block 1 (16 to 31): block 0 alone is found
+
+
 SOLUTIONS = {
     "21.4-1": hits_by_length,
     "21.4-2": num_hits,
     "21.4-3": six_groups,
     "21.4-4": chain_is_right,
     "21.4-5": free_queue,
+    "21.4-6": half_the_hits,
 }

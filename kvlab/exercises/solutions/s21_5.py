@@ -67,6 +67,10 @@ def fork_is_right(Allocator):
     return all(allocator.read(name) == [*prompt, token] for name, token in own.items())
 
 
+def seven_of_nine():
+    return "b"  # 9 - 7 = 2: one block in three tables, so 4 to 7 tokens in front are the same
+
+
 SOLUTIONS = {
     "21.5-1": three_continuations,
     "21.5-2": unused_slots,
@@ -74,4 +78,5 @@ SOLUTIONS = {
     "21.5-4": append_shared,
     "21.5-5": eviction_is_right,
     "21.5-6": fork_is_right,
+    "21.5-7": seven_of_nine,
 }

@@ -1,6 +1,8 @@
-"""Section 21.5b, worked. The lines are those of tensors/kernels.py; there they need no @triton.jit
-of their own, as they stand inside of the kernels.
+"""Section 21.5b, worked. The pieces' lines are those of tensors/kernels.py; there they need no
+@triton.jit of their own, as they stand inside of the kernels.
 """
+
+import torch
 
 from kvlab import triton_mode
 
@@ -56,9 +58,26 @@ def merge_splits(part, lse2):
     return tl.sum(part * weight[:, None], axis=0) / tl.where(total > 0, total, 1.0)
 
 
+def merge_is_right(merge):
+    none = float("-inf")
+    cases = (  # what the splits say, their lse2, what is right
+        ([3.0, 6.0], [1.0, 0.0], 4.0),  # shares 2/3 and 1/3
+        ([3.0, 6.0], [301.0, 300.0], 4.0),  # the same: the largest comes off first
+        ([0.0, 0.0], [none, none], 0.0),  # all are empty
+    )
+    found = [float(merge(torch.tensor(p)[:, None], torch.tensor(lse2))[0]) for p, lse2, _ in cases]
+    return all(abs(f - right) < 1e-3 for f, (_, _, right) in zip(found, cases, strict=True))
+
+
+def query_heads_share_a_load():
+    return "c"  # 2 requests * 35 positions * 2 KV heads are 140: once for each group
+
+
 SOLUTIONS = {
     "21.5b-1": load_tile,
     "21.5b-2": tile_scores,
     "21.5b-3": add_tile,
     "21.5b-4": merge_splits,
+    "21.5b-5": merge_is_right,
+    "21.5b-6": query_heads_share_a_load,
 }
