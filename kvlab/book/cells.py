@@ -14,6 +14,8 @@ from kvlab.book.folds import folded
 from kvlab.book.prose import Places, page_address, rewrite
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+CODE = re.compile(r"^ *(?:@|class |def )", re.MULTILINE)  # a printed source
+SENTENCE = re.compile(r"^ *(?!.*\S {2,}\S).{60,}(?:\n|$)", re.MULTILINE)  # long, in no columns
 BLANK = re.compile(r"\n[ \t]*\n")
 EDITOR = re.compile(r'<div class="kvlab-view" data-view="(?:editor|phase_timer)">')
 LINK = re.compile(r'href="([^"]+)"')
@@ -105,7 +107,10 @@ def _picture(form: str, data: str, text: str) -> str:
 
 
 def _text(text: str, name: str) -> str:
+    """Printed lines. A long one that stands in no columns may be broken, as in JupyterLab."""
     body = escape(ANSI.sub("", text).rstrip("\n"), quote=False)
+    if not CODE.search(body):
+        body = SENTENCE.sub(r'<span class="kvlab-sentence">\g<0></span>', body)
     return _block(name, f"<pre>{body}</pre>")
 
 

@@ -68,9 +68,10 @@ def problems(site: Path, sections: list[str]) -> list[str]:
     found = [line for name in sections for line in _incomplete(site, name, pages)]
     there = [pages[site / f"{name}.html"] for name in sections if site / f"{name}.html" in pages]
     found += _missing_in_print(there, pages.get(site / "print.html"))
-    for path, page in pages.items():
+    places = {path.resolve(): page for path, page in pages.items()}
+    for path, page in places.items():
         if path.name not in GENERATED:
-            found += [f"{path.name}: {what}" for what in _dead(path, page, pages)]
+            found += [f"{path.name}: {what}" for what in _dead(path, page, places)]
         found += [f"{path.name}: fetches {what}" for what in page.fetched if _is_remote(what)]
     for path in sorted(site.rglob("*.css")):
         addresses = CSS_ADDRESS.findall(path.read_text(encoding="utf-8"))
@@ -107,15 +108,16 @@ def _missing_in_print(sections: list[Page], whole: Page | None) -> Iterator[str]
 
 def _dead(path: Path, page: Page, pages: dict[Path, Page]) -> Iterator[str]:
     yield from (f"the link {link} leads to a notebook's file" for link in page.notebooks)
-    for link in page.links:
+    for link in dict.fromkeys(page.links):
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:
             continue
-        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
-        if not target.is_file():
+        beside = path.parent / unquote(parts.path)
+        target = path if not parts.path else beside if beside in pages else beside.resolve()
+        if target not in pages and not target.is_file():
             yield f"the link {link} leads nowhere"
         elif parts.fragment and target.suffix == ".html":
-            there = next((p for f, p in pages.items() if f.resolve() == target), page)
+            there = pages.get(target, page)
             if unquote(parts.fragment) not in there.ids:
                 yield f"the link {link} leads to no anchor"
 

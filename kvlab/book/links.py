@@ -17,6 +17,8 @@ from kvlab.book.manifest import Manifest, Section, clone_root, read
 
 BRANCH = "main"
 GITHUB = "https://github.com/"
+COLAB_BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
+BINDER_BADGE = "https://mybinder.org/badge_logo.svg"
 
 
 def colab_url(repository: str, notebook: str) -> str:
@@ -41,25 +43,35 @@ def badges(manifest: Manifest) -> str:
     line = [f"[Repository]({repository})"]
     if repository.startswith(GITHUB) and manifest.written:
         start = manifest.written[0].path
-        colab = "https://colab.research.google.com/assets/colab-badge.svg"
-        binder = "https://mybinder.org/badge_logo.svg"
         line += [
-            f"[![Open in Colab]({colab})]({colab_url(repository, start)})",
-            f"[![Open in Binder]({binder})]({binder_url(repository, start)})",
+            f"[![Open in Colab]({COLAB_BADGE})]({colab_url(repository, start)})",
+            f"[![Open in Binder]({BINDER_BADGE})]({binder_url(repository, start)})",
         ]
     return " ".join(line)
 
 
 def section_map(manifest: Manifest) -> str:
-    """The README's table of sections."""
-    rows = ["| section | title | minutes | hardware | state |", "|---|---|---|---|---|"]
-    return "\n".join(rows + [_row(section) for section in manifest.sections])
+    """The README's table of sections; with a Colab badge each where the address is on GitHub."""
+    columns = ["section", "title", "minutes", "hardware", "state"]
+    columns += ["run it there"] if manifest.repository.startswith(GITHUB) else []
+    rows = [columns, ["---"] * len(columns)]
+    rows += [_cells(section, manifest.repository) for section in manifest.sections]
+    return "\n".join("|" + "|".join(map(_padded, row)) + "|" for row in rows)
 
 
-def _row(section: Section) -> str:
+def _padded(cell: str) -> str:
+    return cell if cell == "---" else f" {cell} "
+
+
+def _cells(section: Section, repository: str) -> list[str]:
     title = f"[{section.title}]({section.path})" if section.written else section.title
     state = "written" if section.written else "planned"
-    return f"| {section.id} | {title} | {section.minutes} | {section.hardware} | {state} |"
+    cells = [section.id, title, str(section.minutes), section.hardware, state]
+    if not repository.startswith(GITHUB):
+        return cells
+    badge = f"![Open {section.id} in Colab]({COLAB_BADGE})"
+    door = f"[{badge}]({colab_url(repository, section.path)})" if section.written else ""
+    return [*cells, door]
 
 
 def replace_region(text: str, name: str, body: str) -> str:

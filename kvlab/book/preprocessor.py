@@ -4,18 +4,22 @@
     python -m kvlab.book.preprocessor                  [context, book] as JSON in, book out
 
 mdBook reads an .ipynb file of SUMMARY.md as if it were Markdown, so each chapter's content arrives
-as the notebook's JSON. Nothing is executed here. A mistake in a page ends with exit code 1 and one
-line on stderr.
+as the notebook's JSON. Nothing is executed here. Where the summary lists the API reference, its
+pages are made from the package's text (reference.py). A mistake in a page ends with exit code 1 and
+one line on stderr.
 """
 
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from kvlab.book.cells import chapter
 from kvlab.book.links import GITHUB, binder_url, colab_url
 from kvlab.book.prose import Places, equation_numbers, rewrite
+from kvlab.book.reference import INDEX, Reference, reference
+from kvlab.book.reference_names import READING
 
 ENDING = ".ipynb"
 
@@ -31,6 +35,7 @@ def chapters(items: list[Any]) -> Iterator[dict[str, Any]]:
 def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
     """Change the chapters in place. Raises ValueError for a page's mistake."""
     pages = {}
+    texts = {one["path"]: one["content"] for one in chapters(book["items"])}  # as committed
     for one in chapters(book["items"]):
         if (one["path"] or "").endswith(ENDING):
             pages[one["path"].removesuffix(ENDING)] = (one, json.loads(one["content"]))
@@ -47,7 +52,33 @@ def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
         if (one["path"] or "").endswith(".md"):
             places = Places(frozenset(equation_numbers(one["content"])), first)
             one["content"] = rewrite(one["content"], places)
+    notebooks = {page: notebook for page, (_, notebook) in pages.items()}
+    if f"{INDEX}.md" in texts:
+        root, reading = Path(context["root"]), texts.get(READING, "")
+        _add_reference(reference(root, notebooks, reading, first), book["items"])
     return book
+
+
+def _add_reference(made: Reference, items: list[Any]) -> None:
+    """Fill the reference's index, put its pages below it, and lead links to where each name is."""
+    for one in chapters(items):
+        one["content"] = made.linked(one["content"])
+    index = next(one for one in chapters(items) if one["path"] == f"{INDEX}.md")
+    index["content"] = made.filled(index["content"])
+    index["sub_items"] = [
+        {
+            "Chapter": {
+                "name": title,
+                "content": text,
+                "number": [1, number],  # never shown; it sets the pages in, in the sidebar
+                "sub_items": [],
+                "path": f"{page}.md",
+                "source_path": None,
+                "parent_names": [index["name"]],
+            }
+        }
+        for number, (page, title, text) in enumerate(made.pages, start=1)
+    ]
 
 
 def _numbers(notebook: dict[str, Any]) -> list[str]:

@@ -13,20 +13,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from kvlab.book import slides
 from kvlab.book.speaker_notes import OPENING, Note, notes, where_people_go_wrong
 from kvlab.exercises import solution
 from kvlab.workbook import set_aside
 
 Cell = dict[str, Any]
 Notebook = dict[str, Any]
-HEADING = re.compile(r"^(#{1,3}) (.*)$")
 ASKED = re.compile(r'"(21\.\w+-p?\d+)"')
-ASKS = re.compile(r"^(?:check|predict)\(", re.MULTILINE)
-REVEALS = re.compile(r"^\s*reveal\(", re.MULTILINE)
-VIEW = re.compile(r'data-view="(\w+)"')
 OFFER = re.compile(r"[;,]?\s*`solution\([^)]*\)`\s+shows\s+a\s+worked\s+solution")
 IMPORTED = re.compile(r"^(from kvlab\.exercises import .*), solution$", re.MULTILINE)
-SLIDE = {1: "slide", 2: "slide", 3: "subslide"}
 
 
 def student(name: str, notebook: Notebook) -> Notebook:
@@ -42,13 +38,14 @@ def student(name: str, notebook: Notebook) -> Notebook:
 
 def instructor(name: str, notebook: Notebook) -> Notebook:
     """With a slide for each heading, notes to each part, and each exercise's solution below it."""
-    cells = [piece for cell in copy.deepcopy(notebook["cells"]) for piece in _pieces(cell)]
+    cells = [piece for cell in copy.deepcopy(notebook["cells"]) for piece in slides.pieces(cell)]
+    placed = slides.on_slides(cells)
     told, known = notes(name), set()
     total = sum(note.minutes for note in told.values())
     made: list[Cell] = []
-    for number, cell in enumerate(cells):
-        made.append(_on_slide(cell))
-        level, heading = _heading(cell)
+    for number, cell in enumerate(placed):
+        made.append(cell)
+        level, heading = slides.heading(cell)
         if level in (1, 2):
             part = OPENING if level == 1 else heading
             if part not in told:
@@ -56,53 +53,17 @@ def instructor(name: str, notebook: Notebook) -> Notebook:
             views = _views(cells[number + 1 :])
             made.append(_note(cell["id"], _spoken(told[part], total, views)))
         made += _answers(cell, known)
-    return notebook | {"cells": made}
-
-
-def _pieces(cell: Cell) -> Iterator[Cell]:
-    """A Markdown cell, cut before its headings: each begins a slide."""
-    lines = "".join(cell["source"]).splitlines(keepends=True)
-    starts = [0]
-    if cell["cell_type"] == "markdown":
-        starts += [i for i, line in enumerate(lines) if i and line.startswith(("## ", "### "))]
-    for part, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
-        name = cell["id"] if not part else f"{cell['id']}-{part + 1}"
-        source = "".join(lines[start:end]).rstrip("\n") if len(starts) > 1 else "".join(lines)
-        yield cell | {"id": name, "source": source.splitlines(keepends=True)}
-
-
-def _heading(cell: Cell) -> tuple[int, str]:
-    """(1 to 3, the text) of a cell that begins with a heading; (0, "") of another."""
-    first = cell["source"][0].rstrip("\n") if cell["source"] else ""
-    found = HEADING.match(first) if cell["cell_type"] == "markdown" else None
-    return (len(found[1]), found[2]) if found else (0, "")
-
-
-def _on_slide(cell: Cell) -> Cell:
-    """The cell with the kind of slide that it begins, if it begins one."""
-    kind = SLIDE.get(_heading(cell)[0])
-    if "setup" in cell["metadata"].get("tags", []):
-        kind = "skip"
-    elif _shown(cell) or _asks(cell) or REVEALS.search("".join(cell["source"])):
-        kind = "subslide"
-    if kind is None:
-        return cell
-    return cell | {"metadata": cell["metadata"] | {"slideshow": {"slide_type": kind}}}
-
-
-def _shown(cell: Cell) -> list[str]:
-    """The views in a cell's outputs, by name."""
-    forms = (output.get("data", {}).get("text/html", "") for output in cell.get("outputs", []))
-    return [name for html in forms for name in VIEW.findall("".join(html))]
+    metadata = slides.notebook_metadata(notebook.get("metadata", {}))
+    return notebook | {"cells": made, "metadata": metadata}
 
 
 def _views(below: list[Cell]) -> list[str]:
     """The views of the part that begins above these cells, each once."""
     found: list[str] = []
     for cell in below:
-        if _heading(cell)[0] in (1, 2):
+        if slides.heading(cell)[0] in (1, 2):
             break
-        found += _shown(cell)
+        found += slides.shown(cell)
     return list(dict.fromkeys(found))
 
 
@@ -118,14 +79,9 @@ def _note(cell_id: str, text: str) -> Cell:
     return {"cell_type": "markdown", "id": f"{cell_id}-n", "metadata": metadata, "source": source}
 
 
-def _asks(cell: Cell) -> bool:
-    """Whether the reader is asked for an answer, or for a prediction, in this cell."""
-    return cell["cell_type"] == "code" and ASKS.search("".join(cell["source"])) is not None
-
-
 def _answers(cell: Cell, known: set[str]) -> Iterator[Cell]:
     """Below the cell that first asks a question: its mistakes, and an exercise's solution."""
-    if not _asks(cell):
+    if not slides.asks(cell):
         return
     for number, asked in enumerate(dict.fromkeys(ASKED.findall("".join(cell["source"])))):
         if asked in known:

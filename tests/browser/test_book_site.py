@@ -21,8 +21,29 @@ WIDTHS = (390, 1280, 1920)
 # mdBook's frames that hold the text: one that is wider inside than outside scrolls sideways.
 WIDER = """[...document.querySelectorAll("html, .page, .content, main")]
   .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.className || one.tagName)"""
+CUT_ON_PAPER = """[...document.querySelectorAll("main :is(.table-wrapper, .kvlab-view, pre)")]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.className)"""
+# Words of the views that end at an edge, without a way to scroll to the rest.
+WORDS = (
+    *(".kv-title", ".kv-hint", ".kvr-share", ".kvf-caption", ".kvs-sum", ".kvs-legend"),
+    *(".kvs-count", ".kvb-cap", ".kvk-cap", ".kvq-card", ".kvy-caption", ".kvy-part > *"),
+)
+CUT_WORDS = f"""[...document.querySelectorAll(".kv :is({", ".join(WORDS)})")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 6)
+  .map((e) => `${{e.className}}: ${{e.textContent}}`)"""
+OVERLAPS = """(() => {
+  const all = [...document.querySelectorAll(".kvf-roof :is([data-placed], .kvf-dot)")];
+  const shown = all.filter((e) => e.style.visibility !== "hidden");
+  const found = shown.map((e) => [e.textContent, e.getBoundingClientRect()]);
+  const within = (a, b, low, high) => a[low] < b[high] - 1 && b[low] < a[high] - 1;
+  const meet = (a, b) => within(a, b, "left", "right") && within(a, b, "top", "bottom");
+  const words = (one, other) => one.length + other.length > 2; // two dots may touch
+  return found.flatMap(([one, a], i) => found.slice(i + 1)
+    .filter(([other, b]) => words(one, other) && meet(a, b)).map(([other]) => [one, other]));
+})()"""
 RUNS = "details.kvlab-run"  # what the run found, folded below a prediction
 UNFOLD = f"document.querySelectorAll('{RUNS}').forEach((run) => {{ run.open = true; }})"
+MOUNTED = 120_000  # ms at most; the print page holds every view and formula of the book
 NO_CHAPTERS = ("index", "print", "404", "toc")
 IN_THE_DARK = ("21_1_reuse", "21_6_growth")
 # axe takes up to 15 s a page: these always, all of them in `make soak`
@@ -49,7 +70,7 @@ def leaf(browser: object, site: Path) -> Iterator[Callable[..., Page]]:
         page = watches[-1].page
         page.goto((site / f"{name}.html").as_uri())
         if options.get("java_script_enabled", True):
-            page.locator("html[data-kvlab=ready]").wait_for(state="attached")
+            page.locator("html[data-kvlab=ready]").wait_for(state="attached", timeout=MOUNTED)
         return page
 
     yield open_page
@@ -67,6 +88,7 @@ def test_each_view_of_a_page_scrubs_by_keyboard_and_the_page_fits_its_window(
     for width in WIDTHS:  # growing: a phone has no open sidebar
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate(WIDER) == [], f"at {width} pixels"
+        assert page.evaluate(CUT_WORDS) == [], f"at {width} pixels"
     forms = page.locator(".kvlab-view")
     assert page.locator(".kvlab-view > .kv").count() == forms.count()
     for view in page.locator(".kv[data-total]").all():
@@ -76,6 +98,38 @@ def test_each_view_of_a_page_scrubs_by_keyboard_and_the_page_fits_its_window(
             view.press(key)
             expect(view).to_have_attribute("data-stop", str(stop))
     assert page.url.endswith(f"/{name}.html")  # the arrows turned no page of the book
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_words_in_the_roofline_cover_neither_dots_nor_each_other(
+    leaf: Callable[..., Page], width: int
+) -> None:
+    page = leaf("21_2_latency", viewport={"width": width, "height": 800})
+    page.evaluate(UNFOLD)
+    roof = page.locator(".kvlab-view > .kv[data-view=phases] .kvf-roof")
+    expect(roof.get_by_text("arithmetic: ")).to_be_visible()
+    expect(roof.get_by_text("memory: ")).to_be_visible()
+    expect(page.locator("[data-label][style*=left]").first).to_be_attached()  # placed by its size
+    assert page.evaluate(OVERLAPS) == []
+
+
+def test_what_is_not_chosen_keeps_its_contrast(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_2_latency")
+    view = page.locator(".kv[data-view=ttft_parts]")
+    view.press("ArrowRight")
+    far = view.locator(".kvt-row[data-far], .kvt-row[data-far] .kvt-piece")
+    looks = far.evaluate_all("all => all.map((e) => getComputedStyle(e).opacity)")
+    assert len(looks) > 4 and set(looks) == {"1"}
+
+
+def test_options_are_not_broken_and_long_printed_lines_are(leaf: Callable[..., Page]) -> None:
+    page = leaf("21_5_paging", viewport={"width": 390, "height": 800})
+    options = page.locator(".table-wrapper code").filter(has_text="--").all()
+    assert len(options) > 10
+    assert all((option.bounding_box() or {"height": 99})["height"] < 30 for option in options)
+    printed = leaf("21_0_start", viewport={"width": 390, "height": 800}).locator(".kvlab-sentence")
+    box = printed.first.bounding_box()
+    assert box is not None and box["x"] + box["width"] <= 390 and box["height"] > 40
 
 
 def test_search_finds_copy_on_write(leaf: Callable[..., Page]) -> None:
@@ -102,6 +156,9 @@ def test_the_print_page_is_whole_before_it_prints(leaf: Callable[..., Page], sit
     assert all(int(one.get_attribute("data-stop") or 0) > 0 for one in stops.all())
     tables = page.locator(".kvlab-view table").count()
     assert tables >= mounted  # paper cannot be stepped through: the tables stand below the pictures
+    page.set_viewport_size({"width": 760, "height": 1000})
+    page.emulate_media(media="print")
+    assert page.evaluate(CUT_ON_PAPER) == []  # a sheet cannot be scrolled
     assert code == sum(one.code for one in pages) > 200
     assert page.locator(f"{RUNS}[open]").count() == page.locator(RUNS).count() > 20
 

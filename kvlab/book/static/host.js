@@ -3,6 +3,7 @@
 (() => {
   const HERE = document.currentScript.src;
   const ON_PAPER = location.pathname.endsWith("/print.html");
+  const SHEET = 680; // pixels: an A4 or letter sheet between its margins
 
   /** The views' modules as text (kvlab/book/build.py writes them): {parts: {file: text}, views: {name: files}}. */
   function loadViews() {
@@ -29,12 +30,13 @@
     const elements = [...document.querySelectorAll(".kvlab-view")];
     if (!elements.length) return;
     const sources = await loadViews();
-    for (const element of elements) {
+    const written = elements.map((element) => [...element.children]);
+    for (const [i, element] of elements.entries()) {
       const payload = JSON.parse(element.querySelector("script").textContent);
-      const written = [...element.children];
       const view = (await moduleOf(element.dataset.view, sources)).mount(element, payload);
-      if (ON_PAPER) putOnPaper(element, view, written);
+      if (ON_PAPER) putOnPaper(element, view, written[i]);
     }
+    if (ON_PAPER) fitSheets(written.flat());
   }
 
   /** Paper cannot be stepped through: the fullest stop, and below it what the page says without scripts. */
@@ -43,17 +45,23 @@
     element.append(...written);
   }
 
+  /** Nor can it be scrolled: what is wider than a sheet is made smaller. All is measured first. */
+  function fitSheets(written) {
+    const wide = written.map((one) => [one, one.scrollWidth]).filter(([, width]) => width > SHEET);
+    for (const [one, width] of wide) one.style.zoom = String(SHEET / width);
+  }
+
   function drawFormulas() {
     for (const element of document.querySelectorAll(".kvlab-math")) {
       window.katex.render(element.dataset.tex, element, { displayMode: element.classList.contains("kvlab-display") });
     }
   }
 
-  /** What scrolls sideways can be reached by keyboard. */
+  /** What scrolls sideways can be reached by keyboard. All is measured before anything changes: one layout, not one each. */
   function letKeysScroll() {
-    for (const element of document.querySelectorAll("main pre, main pre > code, .kvlab-output, .table-wrapper, .kvlab-display")) {
-      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
-    }
+    const boxes = document.querySelectorAll("main pre, main pre > code, .kvlab-output, .table-wrapper, .kvlab-display, .kvo-panel");
+    const wide = [...boxes].filter((element) => element.scrollWidth > element.clientWidth);
+    for (const element of wide) element.tabIndex = 0;
   }
 
   /** On a screen the reader predicts first, then unfolds; on paper nothing is folded. */
@@ -64,11 +72,15 @@
   async function start() {
     if (document.readyState === "loading") await new Promise((go) => document.addEventListener("DOMContentLoaded", go));
     if (ON_PAPER) unfoldRuns();
+    const root = document.documentElement;
+    root.toggleAttribute("data-paper", ON_PAPER);
+    root.toggleAttribute("data-mounting", ON_PAPER); // the whole book: meanwhile only what is measured is laid out
     drawFormulas();
     await mountViews();
+    root.removeAttribute("data-mounting");
     letKeysScroll();
     document.addEventListener("toggle", letKeysScroll, true); // what was folded has a width now
-    document.documentElement.dataset.kvlab = "ready";
+    root.dataset.kvlab = "ready";
   }
 
   const ready = start();
