@@ -21,6 +21,7 @@ PARTS = {
     ),
     "kernel_watch": ("player.js", "kernel_pool.js", "kernel_state.js", "kernel_watch.js"),
     "latency_report": ("player.js", "latency_plot.js", "latency_report.js"),
+    "overview": ("player.js", "overview.js"),
     "phase_timer": (
         *("player.js", "phases_plot.js", "phases.js"),
         *("editor.js", "phase_timer.js"),

@@ -129,7 +129,7 @@ def take(lab: Lab, browser: Browser, theme: str, folder: Path) -> None:
         for _ in range(4):
             page.keyboard.press("ArrowLeft")
         page.keyboard.press("p")
-        expect(view).to_have_class("kv kv-large")
+        expect(view).to_contain_class("kv-large")
         page.screenshot(animations="disabled", path=folder / f"presenter-{theme}-{width}.png")
         page.close()
 

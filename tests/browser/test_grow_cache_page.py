@@ -60,7 +60,7 @@ def choose(editor: Locator, words: str) -> None:
 
 
 def lanes(editor: Locator, kv: str) -> Locator:
-    return editor.locator(f".kvs-panel[data-kv={kv}] .kvs-bar")
+    return editor.locator(f".kvc-panel[data-kv={kv}] .kvc-bar")
 
 
 def test_keys_on_a_slider_change_the_bytes_and_they_agree(page: Page) -> None:
@@ -85,7 +85,7 @@ def test_heads_are_lanes_and_layers_are_sheets(page: Page) -> None:
     choose(editor, "21.6's example")
     expect(lanes(editor, "K")).to_have_count(4)
     expect(lanes(editor, "V")).to_have_count(4)
-    expect(editor.locator(".kvs-sheet")).to_have_attribute("data-layers", "2")
+    expect(editor.locator(".kvc-sheet")).to_have_attribute("data-layers", "2")
     expect(editor.locator("[data-say]")).to_contain_text(
         "both [1, 4, 5, 8]: 1 request with 4 KV heads"
     )
@@ -145,7 +145,7 @@ def test_a_panel_of_the_overview_opens_its_section(page: Page) -> None:
     panel = page.locator(".kvo-panel[data-section='21.6']")
     expect(panel.locator("a")).to_have_text("open section 21.6 →")
     planned = page.locator(".kvo-panel[data-section='21.3']")
-    expect(planned.get_by_text("section 21.3, on its way")).to_be_visible()
+    expect(planned.get_by_text("section 21.3, not in this folder")).to_be_visible()
     expect(planned.locator("a")).to_have_count(0)
     panel.scroll_into_view_if_needed()
     told = panel.locator(".kvo-told").bounding_box()

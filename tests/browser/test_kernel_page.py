@@ -13,7 +13,7 @@ from lab_server import Watch
 from plain_page import plain_page
 from playwright.sync_api import Page, expect
 
-from kvlab.core.kernel_log import recorded_log
+from kvlab.core.kernel_log import Reduce, recorded_log
 from kvlab.widgets import kernel_html, kernel_payload
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -110,7 +110,7 @@ def test_keys_and_clicks_go_from_program_to_program(opened) -> None:
     page.locator("[data-program='1']").click()
     expect(root).to_have_attribute("data-stop", str(stop_of("start", 1)))
     page.keyboard.press("p")
-    expect(root).to_have_class("kv kv-large")
+    expect(root).to_contain_class("kv-large")
 
 
 @pytest.mark.parametrize("width", [700, 1280, 1920])
@@ -142,6 +142,25 @@ def test_the_lines_of_a_stop_are_in_sight(opened, scheme: str) -> None:
         for line in stop["at"]:
             seen = page.locator(f"[data-open] [data-line='{line}']").bounding_box()
             assert box["y"] <= seen["y"] and seen["y"] + seen["height"] <= box["y"] + box["height"]
+
+
+def test_it_opens_at_the_stop_that_is_named_and_home_goes_to_the_start(opened) -> None:
+    payload = kernel_payload(recorded_log(), at="the earlier sum is scaled")
+    page = opened(payload)
+    expect(page.locator(".kv[data-stop]")).to_have_attribute("data-stop", "7")
+    expect(page.locator("[data-say]")).to_contain_text("running max 10.36 → 14.77, so the earlier")
+    assert len(lit(page, "read")) == 16
+    page.keyboard.press("Home")
+    expect(page.locator(".kv[data-stop]")).to_have_attribute("data-stop", "0")
+
+
+def test_freed_blocks_and_shares_that_are_no_numbers_are_said(opened) -> None:
+    nan = Reduce(0, 0, (float("nan"),) * 2, (10,), None)
+    log = small_log(block_table=((-1, 2, 5),), window=6, reduces=(nan,))
+    page = opened(kernel_payload(log, at="put"))
+    expect(page.locator(".kvk-share")).to_have_text("split 0: NaNsplit 1: NaN")
+    page.evaluate("i => views[0].show(i)", stop_of("start"))
+    expect(page.locator(".kvk-entry b")).to_have_text(["freed", "2", "5"])
 
 
 def test_hostile_names_are_text(opened) -> None:

@@ -70,11 +70,11 @@ def test_the_first_picture_shows_chain_hits_difference_and_measured_values(
     assert kinds == ["reused", "reused", "computed", "partly filled"]
     expect(editor.locator("[data-row=B] [data-difference]")).to_have_text(" garden")
     expect(editor.locator("[data-row=C] [data-difference]")).to_have_text(" clever")
-    expect(block(editor, "B", 1).locator(".kvp-note")).to_have_text(
+    expect(block(editor, "B", 1).locator(".kvx-note")).to_have_text(
         "physical 0 · = A h1: ΔK 0 ΔV 0"
     )
-    expect(block(editor, "C", 3).locator(".kvp-note")).to_contain_text("≠ A h3: ΔK 0.7")
-    roots = {cell.get_attribute("data-root") for cell in editor.locator(".kvp-root").all()}
+    expect(block(editor, "C", 3).locator(".kvx-note")).to_contain_text("≠ A h3: ΔK 0.7")
+    roots = {cell.get_attribute("data-root") for cell in editor.locator(".kvx-root").all()}
     assert len(roots) == 1
     assert watch.wrong == []
 
@@ -89,14 +89,14 @@ def test_typing_one_token_changes_its_identity_and_all_after_it(
     expect(cached(editor, "B")).to_have_text("4 of 14")
     after = [block(editor, "B", n).get_attribute("data-identity") for n in (1, 2, 3)]
     assert [a == b for a, b in zip(after, before, strict=True)] == [True, False, False]
-    expect(editor.locator(".kvp-card[data-changed]")).to_have_count(2)
+    expect(editor.locator(".kvx-card[data-changed]")).to_have_count(2)
     expect(editor.locator("[data-row=B] [data-difference]")).to_have_text(" sleepy")
     expect(editor.locator("[data-say]")).to_contain_text("in block 2 (“sleepy”, not “young”)")
     expect(editor.locator("[data-control=presets] select")).to_have_value("your own numbers")
     field(editor, "prompt_a").focus()
     page.keyboard.press("End")
     page.keyboard.type(" The end")
-    expect(editor.locator("[data-row=A] .kvp-text").last).to_contain_text("e")
+    expect(editor.locator("[data-row=A] .kvx-text").last).to_contain_text("e")
     assert watch.wrong == []
 
 
@@ -104,14 +104,14 @@ def test_a_salt_keeps_two_prompts_apart(watch: Watch, page: Page, editor: Locato
     field(editor, "salt_b").focus()
     page.keyboard.type("mine")
     expect(cached(editor, "B")).to_have_text("0 of 14")
-    expect(editor.locator("[data-row=B] .kvp-who")).to_contain_text("salt: mine")
+    expect(editor.locator("[data-row=B] .kvx-who")).to_contain_text("salt: mine")
     expect(editor.locator("[data-say]")).to_contain_text("B has the salt “mine”, A no salt.")
     field(editor, "salt_b").fill("a\u202eb")
-    expect(editor.locator("[data-row=B] .kvp-who")).to_contain_text("salt: a\\u202eb")
+    expect(editor.locator("[data-row=B] .kvx-who")).to_contain_text("salt: a\\u202eb")
     expect(editor.locator("[data-say]")).to_contain_text("B has the salt “a\\u202eb”, A no salt.")
     choose(editor, "two groups (salts)")
     expect(cached(editor, "C")).to_have_text("12 of 14")
-    expect(block(editor, "B", 1).locator(".kvp-note")).to_contain_text("≠ A h1: ΔK ≈0 ΔV ≈0")
+    expect(block(editor, "B", 1).locator(".kvx-note")).to_contain_text("≠ A h1: ΔK ≈0 ΔV ≈0")
     assert watch.wrong == []
 
 
@@ -135,7 +135,7 @@ def test_keys_walk_over_the_blocks_and_each_is_told(
 ) -> None:
     say, story = editor.locator("[data-say]"), "A is served first, into an empty cache"
     expect(say).to_contain_text(story)
-    editor.locator("[data-row=A] .kvp-root").focus()
+    editor.locator("[data-row=A] .kvx-root").focus()
     expect(say).to_contain_text("is the hash of the configuration")
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
         page.keyboard.press(key)
@@ -145,11 +145,11 @@ def test_keys_walk_over_the_blocks_and_each_is_told(
     expect(editor.locator("[data-row=C] [data-chain]")).to_have_count(4)
     expect(block(editor, "A", 3)).to_have_attribute("data-twin", "")
     page.keyboard.press("Home")
-    expect(editor.locator("[data-row=C] .kvp-root")).to_be_focused()
+    expect(editor.locator("[data-row=C] .kvx-root")).to_be_focused()
     page.keyboard.press("End")
     expect(say).to_contain_text("no identity and is never shared")
     page.keyboard.press("p")
-    expect(editor).to_have_class("kv kv-large")
+    expect(editor).to_contain_class("kv-large")
     page.keyboard.press("p")
     block(editor, "B", 1).hover()
     expect(say).to_contain_text("The identity of block 1 of A: reused")
@@ -172,7 +172,7 @@ def test_mistakes_and_markup_are_shown_as_text(watch: Watch, page: Page, editor:
     salt = editor.locator("[data-row=B] [data-salt]")
     expect(salt).to_have_text("salt: <img␣…t(1)>")
     expect(salt).to_have_attribute("title", HOSTILE.replace(" ", "␣"))
-    joined = "".join(editor.locator("[data-row=B] .kvp-t").all_text_contents())
+    joined = "".join(editor.locator("[data-row=B] .kvx-t").all_text_contents())
     assert joined.replace("␣", " ").strip() == HOSTILE
     assert page.locator(".t-prefix img").count() == 0
     assert watch.wrong == []
@@ -182,7 +182,7 @@ def test_nothing_moves_while_typing(page: Page, editor: Locator) -> None:
     heights = set()
     for text in ("a", "A gentle pony", "words outside the vocabulary, in many pieces " * 3):
         field(editor, "prompt_b").fill(text)
-        expect(editor.locator("[data-row=B] .kvp-t").first).to_contain_text(text[0])
+        expect(editor.locator("[data-row=B] .kvx-t").first).to_contain_text(text[0])
         expect(editor).not_to_have_attribute("data-busy", "")
         heights.add(round(editor.bounding_box()["height"]))
     width = page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -203,11 +203,11 @@ def test_without_a_kernel_the_same_picture_is_drawn_and_text_stays_text(
     watch.page.goto(path.as_uri())
     watch.page.wait_for_function("window.kvlab")
     blocks = sum(len(row["blocks"]) for row in shown.result["view"]["rows"])
-    expect(watch.page.locator(".kvp-card[data-number]")).to_have_count(blocks)
+    expect(watch.page.locator(".kvx-card[data-number]")).to_have_count(blocks)
     expect(watch.page.locator("[data-say]")).to_have_text(shown.result["view"]["sentence"])
     expect(watch.page.locator("img")).to_have_count(0)
     expect(watch.page.locator("select")).to_be_disabled()
-    ink = watch.page.locator(".kvp-text").first.evaluate("e => getComputedStyle(e).color")
+    ink = watch.page.locator(".kvx-text").first.evaluate("e => getComputedStyle(e).color")
     watch.page.close()
     assert ink == ("rgb(27, 31, 36)" if scheme == "light" else "rgb(232, 234, 237)")
     assert watch.wrong == []

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 
@@ -12,7 +13,7 @@ sys.path.append(str(Path(__file__).parents[1] / "core"))
 
 from kernel_log_cases import FIRST, LAST, NOTHING, SECOND, TURNS, small_log, turn
 
-from kvlab.core.kernel_log import recorded_log
+from kvlab.core.kernel_log import Reduce, recorded_log
 from kvlab.widgets import kernel_html, kernel_payload, kernel_view
 from kvlab.widgets.kernel_story import lines_of_parts
 from kvlab.widgets.kernel_words import number, ranges
@@ -37,6 +38,38 @@ def test_values_read_without_a_mask_are_told(values, told) -> None:
     sentence = said(small_log((*TURNS[:2], unmasked)), "read")[2]
     assert "keys are read from slots 20 to 21, values from slots" in sentence
     assert told in sentence
+
+
+def test_it_opens_at_a_named_stop() -> None:
+    plain = kernel_payload(small_log())
+    at = kernel_payload(small_log(), at="turn 2 of 2")["at"]
+    assert plain["stops"][at]["kind"] == "lookup" and plain["stops"][at]["turn"] == 1
+    assert kernel_payload(small_log(), at=4) == plain | {"at": 4} and "at" not in plain
+    assert kernel_view(recorded_log(), at="the earlier sum is scaled").payload["at"] == 7
+    for wrong in (-1, 99, True, "", "turn 9"):
+        with pytest.raises(ValueError, match=r"at is .*; give the number of a stop, 0 to \d+, or"):
+            kernel_view(small_log(), at=wrong)
+
+
+def test_blocks_freed_behind_a_window_are_told_and_not_drawn() -> None:
+    log = small_log(block_table=((-1, 2, 5),), window=6, num_blocks=100)
+    (started, _) = said(log, "start")
+    assert "10 positions in blocks 2, 5 (1 before them was freed). Its share" in started
+    assert -1 not in kernel_payload(log)["blocks"]
+
+
+def test_scores_of_minus_infinity_alone_and_nan_are_shown_as_such() -> None:
+    """-3.4e38 is what the kernel holds as their maximum."""
+    first = replace(TURNS[0], max2=(-3.4028234663852886e38, 1.0), sums=(0.0, 1.0))
+    second = replace(TURNS[1], max2_before=first.max2, sums_before=first.sums)
+    log = small_log((first, second, TURNS[2]), reduces=(Reduce(0, 0, (nan, nan), (10,), None),))
+    told = said(log, "sum")
+    assert "Query head 0: running max −∞ → −∞, sum 0.00." in told[0]
+    assert "Query head 0: running max −∞ → 4.10, sum 2.94." in told[1]
+    payload = kernel_payload(log)
+    assert payload["reduces"] == [[0, 0, [None, None]]]
+    assert payload["scale"]["max2"][0] > -1e3
+    assert "<td>NaN</td>" in kernel_html(payload)
 
 
 def test_stops_come_in_the_order_in_which_things_happened() -> None:

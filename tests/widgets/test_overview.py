@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from growth_cases import example, small_llm
 from kvlab import SamplingParams, Trace
 from kvlab.book.manifest import read
 from kvlab.widgets import overview
+from kvlab.widgets.overview_figure import PANELS, Figure
 from kvlab.widgets.overview_read import letter_of
 from kvlab.widgets.overview_story import overview_story
-from kvlab.widgets.overview_view import PANELS
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -153,11 +154,11 @@ def test_a_one_token_prompt_has_its_picture() -> None:
 def test_panels_open_notebooks_that_are_there_and_no_others(three: Trace, tmp_path: Path) -> None:
     panels = drawn(three, tmp_path)
     assert all(panel["links"] == [] for panel in panels.values())
-    assert "section 21.3, on its way" in panels["21.3"]["text"]
+    assert "section 21.3, not in this folder" in panels["21.3"]["text"]
     (tmp_path / "21_3_scheduling.ipynb").write_text("{}")
     panels = drawn(three, tmp_path)
     assert panels["21.3"]["links"] == ["21_3_scheduling.ipynb"]
-    assert "on its way" not in panels["21.3"]["text"] and panels["21.5"]["links"] == []
+    assert "not in this folder" not in panels["21.3"]["text"] and panels["21.5"]["links"] == []
 
 
 def test_the_panels_sections_are_those_of_the_manifest() -> None:
@@ -204,13 +205,33 @@ def test_hostile_text_stays_text(three: Trace) -> None:
     assert "&lt;img src=x" in page and "img" not in Panels(page).tags
 
 
-def test_the_page_has_no_script_no_address_and_no_blank_line(three: Trace) -> None:
-    data = overview(three)._repr_mimebundle_()
-    assert set(data) == {"text/html", "text/plain"}
+def test_the_page_runs_no_script_and_has_no_address_and_no_blank_line(three: Trace) -> None:
+    data, _ = overview(three)._repr_mimebundle_()
+    assert set(data) == {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
     page = data["text/html"]
-    assert not re.search(r"<script|https?:|url\(|@import| on[a-z]+=", page)
+    assert page.startswith('<div class="kvlab-view" data-view="overview">')
+    assert re.findall(r"<script[^>]*>", page) == ['<script type="application/json">']
+    assert not re.search(r"https?:|url\(|@import| on[a-z]+=", page)
     assert all(line.strip() for line in page.splitlines())
     assert 'style="' not in page  # what strips styles leaves headings, sentences and tables
+
+
+def test_the_live_view_draws_the_same_elements_as_the_page(three: Trace, tmp_path: Path) -> None:
+    (tmp_path / "21_3_scheduling.ipynb").write_text("{}")
+    figure = Figure(three, tmp_path)
+
+    def written(node: object) -> str:
+        if isinstance(node, str):
+            return escape(node)
+        tag, attributes, children = node
+        named = "".join(f' {name}="{escape(value)}"' for name, value in attributes.items())
+        return f"<{tag}{named}>{''.join(map(written, children))}</{tag}>"
+
+    payload = overview(three, tmp_path).payload
+    assert payload == figure.payload() and payload["title"] == "The map of the chapter"
+    drawn_again = "".join(map(written, payload["panels"]))
+    assert drawn_again == figure.panels().replace("\n", "")
+    assert 'href="21_3_scheduling.ipynb"' in drawn_again
 
 
 def test_letters_go_on_after_z() -> None:
@@ -219,7 +240,7 @@ def test_letters_go_on_after_z() -> None:
 
 def test_the_overview_imports_neither_torch_nor_a_widget_library() -> None:
     code = (
-        "import sys, kvlab.widgets.overview_view\n"
+        "import sys, kvlab.widgets.overview_figure\n"
         "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'numpy', 'anywidget')]\n"
         "assert not bad, bad"
     )

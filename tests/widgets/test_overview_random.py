@@ -132,7 +132,7 @@ def check(trace: Trace, pool: int) -> str | None:
         return None
     panels = drawn(trace)
     texts = {section: " ".join(panel["text"].split()) for section, panel in panels.items()}
-    texts = {s: t.split("on its way ", 1)[1] for s, t in texts.items()}
+    texts = {s: t.split("not in this folder ", 1)[1] for s, t in texts.items()}
     check_passes(texts["21.1"], texts["21.6"], trace, count)
     check_scheduling(texts["21.3"], panels["21.3"]["rows"], count)
     check_blocks(texts["21.5"], count, pool, trace.meta["block_size"])

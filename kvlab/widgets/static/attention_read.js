@@ -10,7 +10,7 @@ const READ_CSS = `
 .kv .kvr-pick button[aria-pressed=true]{background:var(--focus);color:var(--paper);font-weight:650}
 .kvr-pick select{font:inherit;height:1.85em;color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:6px}
 .kvr-mask{min-width:9.6em;font-weight:650;white-space:nowrap;color:var(--good)}.kvr-mask[data-open=true]{color:var(--bad)}
-.kvr-share{color:var(--soft);margin-left:auto;white-space:nowrap}
+.kvr-share{color:var(--soft);margin-left:auto}
 .kvr .kvg-labels{width:var(--side);padding-right:.45em;box-shadow:3px 0 0 var(--paper)}.kvr .kvg-more{padding-left:calc(var(--side) + 4px)}
 .kvr-cols{display:flex;gap:3px}
 .kvr .kvg-n,.kvr .kvg-t{font-size:.86em}

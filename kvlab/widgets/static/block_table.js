@@ -5,7 +5,7 @@ const TABLE_CSS = `
 .kvb-halves{display:grid;grid-template-columns:fit-content(44%) minmax(0,1fr);gap:1.6em}
 .kvb-half{min-width:0}
 .kvb-half>.kvb-scroll{max-height:var(--room)}
-.kvb{--room:20em}.kvb[data-cards=dense]{--room:24.5em}.kv-large .kvb{--room:15.4em!important}
+.kvb{--room:20em}.kvb[data-cards=dense]{--room:24.5em}.kv-large .kvb{--room:15.4em!important}.kv.kv-framed[data-view=block_table] .kvb{--room:18em!important}
 .kvb[data-narrow] .kvb-halves{grid-template-columns:minmax(0,1fr);gap:.4em}.kvb[data-narrow]{--room:12em!important}
 .kvb-path{display:flex;flex-wrap:wrap;align-items:center;gap:0 .45em;height:1.7em;overflow:hidden;white-space:nowrap;margin-top:.3em;padding-left:4px;color:var(--soft);font-size:.95em}
 .kvb[data-slim] .kvb-path{height:3.4em;align-content:flex-start}.kvb[data-narrow] .kvb-path{height:5em}

@@ -20,6 +20,7 @@ const EDITOR_CSS = `
 .kv .kv{margin:0;padding:.5em 0 0;border:0;border-top:1px solid var(--line);border-radius:0}
 .kv .kv.kv-large{padding:.4em 0 0}.kv-large .kve-field:is([data-kind=slider],[data-kind=steps]){flex-basis:7.9em}.kv-large .kve-field label{font-size:.82em}
 .kv-large .kve-field select{font-size:.82em}.kv-large .kve-field[data-kind=choice]{flex-basis:9.4em}.kv-large .kve-field[data-control=presets]{flex-basis:7em}.kv-large .kve-controls{gap:.3em .8em}
+.kv-framed[data-view=editor]>.kv-body,.kv-framed .kve-slot{display:flex;flex-direction:column}.kv-framed .kve-slot{flex:1;min-height:0}.kv-framed :is(.kve-controls,.kve-lines,.kve-error){flex:none}
 .kv .kv>.kv-head{display:none}.kv .kv>.kv-say{margin:.5em 0 .4em}
 `;
 
@@ -151,7 +152,7 @@ VIEWS.editor = (element, payload, { model }) => {
   state.setAttribute("role", "status");
   const trouble = h("div");
   const lines = h("div", { class: "kve-lines" });
-  const slot = h("div");
+  const slot = h("div", { class: "kve-slot" });
   frame.body.append(controls, trouble, lines, slot);
 
   function setBusy(on) {
@@ -181,6 +182,7 @@ VIEWS.editor = (element, payload, { model }) => {
     nested = null;
     if (view) drawNested(view, old, before);
     slot.style.minHeight = "";
+    presenter.settle();
   }
   function drawNested(view, old, before) {
     // The fullest picture first; afterwards the stop at which the reader was.

@@ -59,7 +59,7 @@ function latencySpread(wanted, least, low, high) {
 /** Where everything is, in pixels. The lanes of the requests without a place on the axis are below it. */
 function latencyScale({ width, height, em }, records, m, { target }) {
   const left = em * 6.2, right = width - em * 4, lane = em * 1.25, bottom = height - em * 1.8 - 2 * lane;
-  const most = latencyTop(records, m, target), top = em * (target > most ? 2.1 : 0.6), last = Math.max(...records.map((r) => r.came)) || 1;
+  const most = latencyTop(records, m, target), top = em * (target === null ? 0.6 : 2.1), last = Math.max(...records.map((r) => r.came)) || 1;
   return {
     left, right, top, bottom, width, height, em, most, last, lanes: [bottom + lane * 0.95, bottom + lane * 1.95],
     x: (came) => left + em * 0.6 + (came / last) * (right - left - em * 1.2),
@@ -100,10 +100,11 @@ function latencyAxes(svg, s, metric, came, subset) {
   svg.append(latencySvg("path", { class: "kvq-axis", d: `M${left} ${top}V${bottom}H${right}` }));
   if (metric.target === null) return;
   const y = s.y(metric.target), words = `target ${latencyNumber(metric.target)} ${metric.unit}`;
-  if (y < top) return text(right - em * 0.4, top - em * 1.2, "end", `${words}: far above, all keep it`, "kvq-in");
+  const above = (note) => text(s.width - em * 0.4, top - em * 1.2, "end", note, "kvq-in"); // over the plot, where no dot is
+  if (y < top) return above(`${words}: far above, all keep it`);
+  above(`shaded: over the ${words}, missed`);
   svg.append(latencySvg("path", { class: "kvq-over", d: `M${left} ${top}H${right}V${y.toFixed(1)}H${left}Z`, stroke: "none" }));
   svg.append(latencySvg("path", { class: "kvq-target", d: `M${left} ${y.toFixed(1)}H${right}` }));
-  text(left + em * 0.6, y - em * 0.75, "start", `${words}; above it: missed`, "kvq-in");
 }
 
 /** The whole picture of one metric under one filter; the ring stays apart. */

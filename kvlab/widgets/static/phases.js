@@ -40,5 +40,7 @@ VIEWS.phases = (element, payload, options) => {
     const dot = event.target.closest("[data-point]");
     if (dot) player.show(1 + Number(dot.dataset.point));
   });
-  return player;
+  const observer = new ResizeObserver(() => roof.settle());
+  observer.observe(roof.element);
+  return { ...player, destroy: () => { observer.disconnect(); player.destroy(); } };
 };

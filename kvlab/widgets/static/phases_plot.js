@@ -5,7 +5,7 @@ const PHASES_CSS = `
 .kvf{--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
 .kvf-side{display:grid;grid-template-rows:auto minmax(0,1fr);min-height:0}
 .kvf-curves{display:grid;grid-template:minmax(0,1fr) minmax(0,1.14fr)/repeat(2,minmax(0,1fr));min-height:0}
-.kvf-caption{display:flex;flex-wrap:nowrap;gap:0 1.1em;font-size:.92em;color:var(--soft);white-space:nowrap;overflow:hidden;line-height:1.5}
+.kvf-caption{display:flex;flex-wrap:wrap;gap:0 1.1em;font-size:.92em;color:var(--soft);white-space:nowrap;line-height:1.5}
 .kvf-caption b{color:var(--ink);font-weight:600}.kvf-caption svg{width:2.1em;height:.7em;margin-right:.35em;overflow:visible}
 .kvf-plot{position:relative;min-height:0}
 .kvf-box{position:absolute;inset:1.7em .7em 1.5em 3.9em;border:solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-width:0 0 1px 1px}
@@ -25,10 +25,8 @@ const PHASES_CSS = `
 .kvf-tag[data-axis=x]{top:calc(100% + .12em);transform:translateX(-50%)}
 .kvf-tag[data-name=y]{left:-4em;bottom:calc(100% + .25em);color:var(--ink)}
 .kvf-tag[data-name=x]{right:0;top:calc(100% + 1.45em);color:var(--ink)}
-.kvf-tag[data-over]{padding:0 .3em;border-radius:3px;background:color-mix(in srgb,var(--paper) 84%,transparent)}
-.kvf-tag[data-roof]{color:var(--ink);font-weight:600}
-.kvf-tag[data-label]{color:var(--ink);transform:translate(1.3em,50%)}.kvf-tag[data-label=left]{transform:translate(calc(-100% - 1.3em),50%)}
-.kvf-tag[data-label=below]{transform:translate(-50%,2.2em)}.kvf-tag[data-label=above]{transform:translate(-50%,-.95em)}
+.kvf-tag[data-placed]{color:var(--ink);text-shadow:0 0 2px var(--paper),0 0 3px var(--paper),0 0 5px var(--paper);pointer-events:none}
+.kvf-tag[data-roof]{font-weight:600}.kvf-tag[data-roof=ridge]{font-weight:400}
 .kvf-tag[data-share]{left:.5em;top:-.2em;color:var(--ink);font-size:.95em}.kvf-tag[data-share] b{font-size:1.25em;font-weight:750}
 .kvf-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em calc(-.72em + var(--shift,0em));font-size:.85em;font-weight:700;line-height:1;
  background:var(--P);color:#fff;border:1.5px solid var(--paper);z-index:1;cursor:pointer}
@@ -42,7 +40,10 @@ const PHASES_CSS = `
 .kv-large .kvf{font-size:.9em;height:23em}.kv-large .kvf-tag{color:var(--ink);font-size:.9em}.kv-large .kvf-curves .kvf-tag{font-size:1.04em}
 .kv-large .kvf svg :is(.kvf-M,.kvf-A){stroke-width:4px}.kv-large .kvf-curves svg :is(.kvf-M,.kvf-A,.kvf-P,.kvf-D){stroke-width:3px}
 @media(min-width:1600px) and (min-height:900px){.kv:not(.kv-large) .kvf{height:29em}}
-@media(max-width:760px){.kvf{grid-template-columns:minmax(0,1fr);height:auto}.kvf-side{height:23em}}
+@media(max-width:760px){
+ .kvf{grid-template-columns:minmax(0,1fr);height:auto}.kvf-side{height:23em}.kvf-curves .kvf-tag[data-name]{font-size:.8em}
+ .kvf-roof.kvf-plot .kvf-box{bottom:4.1em}.kvf-roof .kvf-tag[data-name=x]{width:calc(100% + 4em);white-space:normal;text-align:right}
+}
 `;
 
 function phasesDraw(tag, attributes) {
@@ -109,7 +110,9 @@ function phasesBox(x, y) {
   tag(y.name, { "data-name": "y" });
   if (x.name) tag(x.name, { "data-name": "x" });
   element.toggleAttribute("data-wide", Boolean(x.name));
-  return { element, box, path, put, tag, atX, atY };
+  const at = (px, py) => ({ x: (atX(px) / 100) * box.clientWidth, y: (1 - atY(py) / 100) * box.clientHeight }); // in pixels
+  const around = (dot) => ({ x: dot.offsetLeft + dot.offsetWidth / 2, y: dot.offsetTop + dot.offsetHeight / 2, r: dot.offsetWidth / 2 });
+  return { element, box, path, put, tag, atX, atY, at, around };
 }
 
 /** In words, how far apart the marks of an axis are. */
@@ -159,7 +162,7 @@ function phasesEmptyRoof() {
   plot.path("kvf-M kvf-faint", [[2, 5], [16, 64]]);
   plot.path("kvf-A kvf-faint", [[16, 64], [100, 64]]);
   plot.box.append(h("div", { class: "kvf-empty", "data-empty": "" }, "press Run"));
-  return { element: plot.element, near: () => {} };
+  return { element: plot.element, near: () => {}, settle: () => {} };
 }
 
 /** Both ceilings as one roof, each pass as a dot, a line from it up to the roof. */
@@ -167,7 +170,7 @@ function phasesRoof({ roof, points }) {
   if (!roof) return phasesEmptyRoof();
   const { bandwidth, rate, ridge } = roof;
   const xs = phasesRange([...points.map((p) => p.intensity), ridge / 8, ridge], 2.2, 60);
-  const ys = phasesRange([...points.map((p) => p.reached), rate], 2.3, 30);
+  const [least, most] = phasesRange([...points.map((p) => p.reached), rate], 2.3, 30), ys = [least, most * 1.6]; // room for words
   const [prefix, unit] = phasesPrefix(rate);
   const ticks = (range, size) => phasesTicks(range).map((v) => [v, phasesNumber(v / size)]);
   const [along, up] = [ticks(xs, 1), ticks(ys, unit)];
@@ -180,13 +183,14 @@ function phasesRoof({ roof, points }) {
   plot.path("kvf-M", [[start, start * bandwidth], [ridge, rate]]);
   plot.path("kvf-A", [[ridge, rate], [xs[1], rate]]);
   plot.path("kvf-ridge", [[ridge, ys[0]], [ridge, rate]]);
-  phasesRoofTags(plot, roof, xs, ys);
-  const { dots, shifts } = phasesDots(plot, points.map((p, i) => [phasesDot(p, i), p.intensity, p.reached]), 2.2, 4);
+  const { dots } = phasesDots(plot, points.map((p, i) => [phasesDot(p, i), p.intensity, p.reached]), 2.2, 3.5);
   const shown = points.map((point, i) => {
     const line = plot.path("kvf-gap", [[point.intensity, point.reached], [point.intensity, point.attainable]]);
     return { line, dot: dots[i] };
   });
-  phasesLabels(plot, points, shifts, [[plot.atX(ridge) + 18, plot.atY(rate) + 5, 37, 8], [plot.atX(ridge), 4, 26, 9]]);
+  const [arithmetic, memory, ridgeTag] = phasesRoofTags(plot, roof, xs, ys);
+  const placed = [ridgeTag, ...points.map((point, i) => phasesDotTag(plot, point, dots[i])), arithmetic, memory];
+  const roofLine = (part) => (part < 0.5 ? [start * (ridge / start) ** (2 * part), start * bandwidth * (ridge / start) ** (2 * part)] : [ridge * (xs[1] / ridge) ** (2 * part - 1), rate]);
   const share = plot.tag("", { "data-share": "" });
   const near = (index) => {
     shown.forEach(({ line, dot }, i) => {
@@ -198,34 +202,60 @@ function phasesRoof({ roof, points }) {
     const { limit, cells, share: text } = points[index], [took, bytes, flops] = cells.slice(3);
     share.replaceChildren(`at least ${limit === "memory" ? bytes : flops} of ${took}: `, h("b", {}, text));
   };
-  return { element: plot.element, near };
+  return { element: plot.element, near, settle: () => phasesPlaceTags(plot, dots, placed, roofLine) };
 }
 
+// ---- words in the roofline: each where it covers no dot and no other word, and at best no part of the roof
+
+/** Names of the two ceilings and of the point where they meet. `places` gives the boxes to try, best first. */
 function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meets }, xs, ys) {
-  plot.tag(arithmetic, { "data-roof": "arithmetic", style: "transform:translate(.6em,-.1em)" }, ridge, rate);
-  const low = Math.max(xs[0], ys[0] / bandwidth), at = low * (ridge / low) ** 0.8; // up the slope, left of it
-  plot.tag(memory, { "data-roof": "memory", style: "transform:translate(calc(-100% - .7em),-.2em)" }, at, at * bandwidth);
-  plot.tag(meets, { "data-roof": "ridge", "data-over": "", style: "transform:translate(-50%,-.2em);font-weight:400" }, ridge, ys[0]);
+  const low = Math.max(xs[0], ys[0] / bandwidth), em = (size) => size.tall / 1.3;
+  const tag = (name, words) => plot.tag(words, { "data-roof": name, "data-placed": "" });
+  const slope = (size) => [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.9].flatMap((part) => {
+    const x = low * (ridge / low) ** part, at = plot.at(x, x * bandwidth); // part: how far up the slope
+    return [[at.x - size.wide - 0.6 * em(size), at.y - 0.9 * size.tall], [at.x + 0.9 * em(size), at.y - 0.3 * size.tall]];
+  });
+  const flat = (size) => {
+    const at = plot.at(ridge, rate), far = plot.at(xs[1], rate).x - size.wide - 2;
+    return [0, 1, 1.4, 1.8, 2.2, 2.6, -2.3, -2.7, -3.3].flatMap((up) => [at.x + 0.6 * em(size), far, (at.x + far) / 2].map((x) => [x, at.y - (1.15 + up) * size.tall]));
+  };
+  const foot = (size) => [0.5, -0.04, 1.04].map((part) => [plot.at(ridge, ys[0]).x - part * size.wide, plot.at(ridge, ys[0]).y - 1.1 * size.tall]);
+  return [
+    { element: tag("arithmetic", arithmetic), places: flat },
+    { element: tag("memory", memory), places: slope },
+    { element: tag("ridge", meets), places: foot },
+  ];
 }
 
-/** Sizes beside the dots: each at the first side where it covers no dot and no text. texts: [x, y, width, height] of others. */
-function phasesLabels(plot, points, shifts, texts) {
-  const boxAt = (x, y, wide, tall) => ({ left: x - wide / 2, right: x + wide / 2, low: y - tall / 2, high: y + tall / 2 });
-  const at = (i) => plot.atX(points[i].intensity) + 2 * shifts[i];
-  const taken = points.map((p, i) => boxAt(at(i), plot.atY(p.reached), 3.2, 7.5));
-  taken.push(...texts.map((text) => boxAt(...text)));
-  const overlaps = (a, b) => a.left < b.right && b.left < a.right && a.low < b.high && b.low < a.high;
-  points.forEach((point, i) => {
-    const [x, y, wide] = [at(i), plot.atY(point.reached), 1.75 * point.label.length];
-    const sides = { right: [x + 2.6 + wide / 2, y], left: [x - 2.6 - wide / 2, y], below: [x, y - 9], above: [x, y + 8] };
-    for (const [side, [cx, cy]] of Object.entries(sides)) {
-      const box = boxAt(cx, cy, wide, 7.5);
-      const inside = box.left > 0 && box.right < 101 && box.low > 0 && box.high < 100;
-      if (!inside || taken.some((other, j) => j !== i && overlaps(box, other))) continue;
-      taken.push(box);
-      plot.tag(point.label, { "data-label": side, style: `margin-left:${shifts[i]}em` }, point.intensity, point.reached);
-      return;
-    }
+/** A pass's size beside its dot; where nothing is free it is left out, the dot's title and the text line have it. */
+function phasesDotTag(plot, { label }, dot) {
+  const places = ({ wide, tall }) => {
+    const { x, y, r } = plot.around(dot), [right, left, middle] = [x + r + 3, x - r - 3 - wide, x - wide / 2];
+    const [above, below] = [y - r - tall, y + r];
+    return [[right, y - tall / 2], [left, y - tall / 2], [middle, below], [middle, above], [right, below], [left, below], [right, above], [left, above]];
+  };
+  return { element: plot.tag(label, { "data-placed": "", "data-label": "" }), places };
+}
+
+/** Runs again whenever the plot's size or its type changes. Nothing is placed before it has a size. */
+function phasesPlaceTags(plot, dots, tags, roofLine) {
+  const { clientWidth: width, clientHeight: height } = plot.box;
+  if (!width) return;
+  const boxOf = (x, y, wide, tall) => ({ left: x, right: x + wide, top: y, low: y + tall });
+  const meets = (a, b) => a.left < b.right && b.left < a.right && a.top < b.low && b.top < a.low;
+  const taken = dots.map((dot) => plot.around(dot)).map(({ x, y, r }) => boxOf(x - r, y - r, 2 * r, 2 * r));
+  const sizes = tags.map(({ element }) => ({ wide: element.offsetWidth, tall: element.offsetHeight }));
+  taken.push(boxOf(0, -8, Math.min(width, 15 * sizes[0].tall), 1.3 * sizes[0].tall)); // the chosen pass's share
+  const roof = Array.from({ length: 61 }, (_, i) => plot.at(...roofLine(i / 60))).map(({ x, y }) => boxOf(x - 1, y - 1, 2, 2));
+  tags.forEach(({ element, places }, i) => {
+    const { wide, tall } = sizes[i], inside = ({ left, right, top, low }) => left >= 1 && right <= width + 6 && top >= -4 && low <= height;
+    const tried = places(sizes[i]).map(([x, y]) => boxOf(x, y, wide, tall)).filter(inside);
+    const free = tried.filter((one) => !taken.some((other) => meets(one, other)));
+    const box = free.find((one) => !roof.some((point) => meets(one, point))) ?? free[0];
+    element.style.visibility = box ? "" : "hidden";
+    if (!box) return;
+    taken.push(box);
+    Object.assign(element.style, { left: `${box.left}px`, top: `${box.top}px` });
   });
 }
 

@@ -81,9 +81,15 @@ function isCommand(event) {
   return event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === "Enter");
 }
 
-/** Any other key pressed in a view ends here: "a" or "d d" would change the notebook. */
+/** Any other key pressed in a view ends here: "a" or "d d" would change the notebook.
+ *  On a slide Escape gives the keys back to the slides, which end with the next one.
+ */
 function keepFromPage(event) {
-  if (!isCommand(event) && event.key !== "Tab" && event.key !== "Escape") event.stopPropagation();
+  if (isCommand(event) || event.key === "Tab") return;
+  const slide = event.currentTarget.closest(".jp-Deck .jp-Cell");
+  if (event.key === "Escape" && !slide) return;
+  if (event.key === "Escape") slide.focus();
+  event.stopPropagation();
 }
 
 // ---- theme: JupyterLab's variables where they exist, else light or dark as the system wishes
@@ -127,6 +133,11 @@ html:is(.navy,.coal,.ayu) .kv,body[data-jp-theme-light=false] .kv{${DARK}}
 .kv-count{flex:none;color:var(--soft);text-align:right}
 .kv.kv-large{--fade:92%;font-size:clamp(16px,calc((100vh - 150px)/34.5),28px);padding:.8em .9em}.kv.kv-large{--kv-ink:#000;--kv-paper:#fff}
 body[data-jp-theme-light=false] .kv.kv-large{--ink:#fff;--paper:#000}
+.kv.kv-framed{display:flex;scroll-margin:5px;flex-direction:column;width:var(--sheet);height:calc(var(--sheet)*9/16);margin-inline:auto;overflow:hidden;
+ font-size:calc(var(--sheet)/64.5*var(--step))}
+.kv-framed .kv.kv-large{display:flex;flex-direction:column;flex:1;min-height:0;font-size:1em;outline-offset:-2px}
+.kv-framed :is(.kv-head,.kv-say,.kv-bar){flex:none}.kv.kv-framed>.kv-head{margin-bottom:0}
+.kv-framed .kv-body{flex:1 1 auto;min-height:0;margin:0 -4px;padding:.5em 4px 0;overflow:hidden auto;scrollbar-width:thin}.kv.kv-framed>.kv-body{padding-top:.7em}
 .kv-large .kv-say{border-left-width:6px}.kv-large .kv-say-text{font-weight:500}
 .jp-CodeCell.kvlab-code-hidden .jp-Cell-inputWrapper{display:none}
 @media(prefers-reduced-motion:reduce){.kv-knob{transition:none}}
@@ -145,15 +156,57 @@ function createFrame(element, { view, title, hint = "", css = "" }) {
   return { root, heading, body };
 }
 
-// ---- presenter: large type, high contrast, this cell's code out of sight; all views of the page together
+// ---- presenter: large type, high contrast, 16:9, this cell's code out of sight; all views of the page together
 
 const PRESENTER = "kvlab-presenter";
+const LEAST_SHEET = 900; // pixels: below it the type would be no larger than usual; there a view is as high as it is
+const STEPS = [1, 0.94, 0.88, 0.82, 0.76, 0.7]; // of the type that a frame's width gives
+
+/** The frame of a view in large type: 16:9, as large as the page shows at once. Its type grows with it, and is
+ *  a step smaller where the view would not fit; what does not fit even then scrolls above the text line.
+ */
+function createSheet(root) {
+  const place = root.parentElement, nested = place.closest(".kv") !== null;
+  const seen = new ResizeObserver(() => fit());
+  let wide = 0;
+  const spills = () => [...root.querySelectorAll(".kv-body")].some((body) => body.scrollHeight > body.clientHeight + 1);
+  let frame = null;
+  function settle() { // a view may draw once more when it knows its size: it is measured after that
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => { frame = requestAnimationFrame(shrink); });
+  }
+  function shrink() {
+    const smaller = STEPS.find((step) => step < Number(root.style.getPropertyValue("--step")));
+    if (!smaller || !root.classList.contains("kv-framed") || !spills()) return;
+    root.style.setProperty("--step", String(smaller));
+    settle();
+  }
+  function fit() {
+    const notebook = root.closest(".jp-Deck") ? null : root.closest(".jp-WindowedPanel-outer");
+    const fits = Math.min(place.clientWidth - 8, ((notebook?.clientHeight ?? innerHeight) - 12) * (16 / 9));
+    if (wide === (wide = 16 * Math.floor(fits / 16))) return;
+    root.classList.toggle("kv-framed", wide >= LEAST_SHEET);
+    root.style.setProperty("--sheet", `${wide}px`);
+    root.style.setProperty("--step", "1");
+    settle();
+  }
+  function set(on) {
+    window[on ? "addEventListener" : "removeEventListener"]("resize", fit);
+    wide = 0;
+    if (on) return seen.observe(place), fit();
+    seen.disconnect();
+    root.classList.remove("kv-framed");
+  }
+  return nested ? { set: () => {}, settle: () => {} } : { set, settle };
+}
 
 function presenterSwitch(root, heading) {
+  const sheet = createSheet(root);
   const button = h("button", { type: "button", "data-do": "presenter" }, icon(ICONS.large));
   const apply = (on) => {
     root.classList.toggle("kv-large", on);
     root.closest(".jp-CodeCell")?.classList.toggle("kvlab-code-hidden", on);
+    sheet.set(on);
     button.setAttribute("aria-pressed", String(on));
     const label = on ? "Back to normal size (P)" : "Presenter: large type, high contrast (P)";
     button.setAttribute("aria-label", label);
@@ -170,7 +223,11 @@ function presenterSwitch(root, heading) {
   document.addEventListener(PRESENTER, listen);
   heading.append(button);
   const start = () => apply(document.documentElement.hasAttribute("data-" + PRESENTER));
-  return { toggle, start, destroy: () => document.removeEventListener(PRESENTER, listen) };
+  const destroy = () => {
+    document.removeEventListener(PRESENTER, listen);
+    sheet.set(false);
+  };
+  return { toggle, start, settle: sheet.settle, destroy };
 }
 
 // ---- the player

@@ -13,7 +13,6 @@ const PAD_CSS = `
 .kvp-text{margin-top:.45em}.kvp-text textarea{width:100%;min-height:9.5em;margin:0 0 .35em;padding:.4em .6em;font:.95em/1.5 ui-monospace,Menlo,Consolas,monospace;color:var(--ink);background:var(--paper);border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px;resize:vertical}
 .kvp-text .kvp-row>span{color:var(--soft);font-size:.9em}
 .kv-large .kvp-pad{padding:.3em .5em;font-size:.84em}.kv-large .kvp-row+.kvp-row{margin-top:.25em}
-.kv.kv-large:has(.kvp-pad),.kv-large:has(.kvp-pad) .kv.kv-large{font-size:clamp(14.5px,calc((100vh - 130px)/39),26px)}
 .kv-large:has(.kvp-pad)>.kv-head{margin-bottom:.1em}.kv-large:has(.kvp-pad) .kvb{--room:13.2em!important}
 .kv-large:has(.kvp-pad) .kvb-free{margin-top:0}.kv-large:has(.kvp-pad) .kv-say{margin:.3em 0 .35em}
 `;

@@ -34,7 +34,7 @@ const SCHEDULE_CSS = `
 .kv[data-view=editor]:has(.kvs) .kve-lines{min-height:0;margin-bottom:.3em;gap:0 .9em;font-size:.94em}
 .kv .kv[data-view=schedule]{padding-top:.35em}.kv .kv[data-view=schedule]>.kv-say{font-size:.94em;padding-block:.35em}
 .kv-large .kvs{--names:5.1em;--delays:12em}.kv-large .kvs-c{stroke-width:1.5}
-@media(max-width:760px){.kvs{--names:4.2em;--delays:10.5em}}
+@media(max-width:760px){.kvs{--names:4.9em;--delays:10em}.kvs-four{padding:0 .3em}.kvs-count:first-child{font-size:.78em}}
 `;
 const SCHEDULE_FULL = 1.9; // em, a row with room
 

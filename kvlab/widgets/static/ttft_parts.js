@@ -18,7 +18,9 @@ const TTFT_CSS = `
 @container (max-width:3.9em){.kvt-piece>:is([data-letters="3"],[data-letters="4"]){display:none}}
 .kvt-rest{background-image:repeating-linear-gradient(135deg,rgb(0 0 0/.3) 0 2px,transparent 2px 7px)}
 .kvt-rest span{background:var(--c);padding:0 .2em;border-radius:3px}
-.kvt :is(.kvt-row,.kvt-piece)[data-far]{opacity:.36}.kvt :is(.kvt-name,.kvt-total)[data-far]{color:var(--soft);font-weight:400}
+.kvt .kvt-row[data-far] .kvt-piece,.kvt .kvt-piece[data-far]{background-color:var(--pale);color:var(--ink)}.kvt [data-far] .kvt-bar{border-color:var(--soft)}
+.kvt-row[data-far] .kvt-rest span,.kvt-rest[data-far] span{background:var(--pale)}.kvt-piece{--pale:color-mix(in srgb,var(--c) 32%,var(--paper))}
+.kvt :is(.kvt-name,.kvt-total)[data-far]{color:var(--soft);font-weight:400}
 .kvt-piece[data-near]{outline:3px solid var(--ink);outline-offset:-1px;z-index:2}
 .kv .kvt table{width:100%;table-layout:fixed;border-collapse:collapse;margin:0;border:0;font:inherit;color:inherit}
 .kv .kvt :is(th,td){padding:.22em .35em;border:0;background:none;text-align:right;font-weight:400;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}

@@ -14,7 +14,7 @@ const WRONG_CSS = `
 .kvw-legend{display:flex;flex-wrap:wrap;gap:0 1.6em;margin-top:.35em;min-height:1.6em;font-size:.9em;color:var(--soft)}
 .kvw-legend .kvw-t,.kvw-legend .kvw-block{color:var(--ink);margin-right:.4em}
 .kv .kv[data-view=wrong_cache]>.kv-say .kv-say-text{min-height:4.4em}
-.kv-large .kvw{min-height:0;font-size:.8em}.kv-large .kvw-legend{display:none}
+.kv-large .kvw{min-height:0;font-size:.8em}.kv-framed .kvw{font-size:.94em}.kv-large .kvw-legend{display:none}
 `;
 
 /** One token. The space after it belongs to it, so that a frame or mark over several has no gaps. */
