@@ -35,8 +35,8 @@ def plain_errors() -> Iterator[None]:
     except BrokenPipeError:  # the reader of our output went away, as in `kvlab generate ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except (ValueError, OSError) as error:
-        typer.echo(f"kvlab: {error}", err=True)
+    except (ValueError, OSError, MemoryError) as error:
+        typer.echo(f"kvlab: {error or 'out of memory'}", err=True)
         raise typer.Exit(2) from None
 
 
@@ -64,12 +64,15 @@ def lab(
         try:
             from jupyterlab.labapp import LabApp
         except ImportError as error:
-            raise ValueError(f"JupyterLab is missing ({error}); run make lab") from None
+            remedy = 'run make lab in a clone, or: pip install "kvlab[lab]"'
+            raise ValueError(f"JupyterLab is missing ({error}); {remedy}") from None
         if browser and not has_display():
             typer.echo("No display here: open the address that JupyterLab prints below.")
             browser = False
-        copies = workbook.prepare(root, pages)
-        typer.echo(f"Your own copies of the notebooks are in {copies}; end with Ctrl-C.")
+        copies, beside = workbook.prepare(root, pages)
+        for page in beside:
+            typer.echo(f"A newer page is beside the one that you have edited: {page}")
+        typer.echo(f"Your own copies of the notebooks are in {copies}; to end: Ctrl-C twice.")
         os.chdir(root)
         LabApp.launch_instance(argv=lab_arguments(root, port, browser))
 
@@ -121,6 +124,7 @@ def lab_arguments(root: Path, port: int, browser: bool) -> list[str]:
         f"--ServerApp.root_dir={root}",
         f"--LabApp.default_url=/lab/tree/workbook/{Path(START_PAGE).name}",
         "--ServerApp.log_level=WARN",  # the address is printed at any level
+        "--LabApp.log_level=WARN",
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
@@ -208,8 +212,9 @@ def generate(
 app.command(context_settings={"allow_extra_args": True})(cli_load_options.load)
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})
 def serve(
+    context: typer.Context,
     model: Annotated[str, typer.Option(help="tiny, or a folder in Hugging Face layout.")] = "tiny",
     host: Annotated[str, typer.Option(help="Another than this machine needs a key.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.")] = 8000,
@@ -229,6 +234,9 @@ def serve(
     grace: Annotated[float, typer.Option(help="Seconds to finish in when it is stopped.")] = 10.0,
     stream_interval: Annotated[int, typer.Option(help="Tokens to a piece of a stream.")] = 1,
     early_role: Annotated[bool, typer.Option(help="Send a chat's role before any text.")] = False,
+    lora_modules: Annotated[
+        list[str] | None, typer.Option(help="NAME=FOLDER of LoRA adapters; NAME is their model.")
+    ] = None,
 ) -> None:
     """Serve a model over HTTP, as OpenAI's API does, on this machine."""
     with plain_errors():
@@ -244,6 +252,7 @@ def serve(
             grace=grace,
             stream_interval=stream_interval,
             early_role=early_role,
+            lora_modules=cli_serve.named_folders(lora_modules or [], context.args),
             block_size=block_size,
             num_blocks=num_blocks,
             cpu_blocks=cpu_blocks,
@@ -262,7 +271,9 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repeats, rougher figures.")] = False,
 ) -> None:
     """Measure this machine: tokens a second beside transformers, import time, memory."""
-    with plain_errors():
+    from kvlab.cli_signals import sigterm_interrupts
+
+    with plain_errors(), sigterm_interrupts():
         from kvlab.measure import bench as measurement
 
         code = measurement.main(out=out, quick=quick)

@@ -6,10 +6,12 @@ Options are named after those of `vllm bench serve` where they mean the same.
 import contextlib
 import json
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from kvlab.cli_signals import sigterm_interrupts
 from kvlab.core.arrivals import Arrivals, AtOnce, Gamma, OnOff
 from kvlab.core.goodput import Targets
 from kvlab.core.lengths import Fixed, Lengths, Uniform
@@ -29,7 +31,7 @@ from kvlab.measure.load_table import report, table
 ENDPOINTS = {path: api for api, path in PATHS.items()}
 TARGETS = ("ttft", "tpot", "itl", "e2el")
 DEFAULT_PROMPTS = 32
-INTERRUPTED = 130  # the exit code of a program that Ctrl-C ended
+INTERRUPTED = 128  # and the signal's number: the exit code of a program that a signal ended
 
 
 def run(
@@ -65,7 +67,7 @@ def run(
         checked_path(out)
     table(_nothing().summary(), metrics)  # a wrong name is said before anything is sent
     requests, arrivals = requests_for(**asked)
-    with _bar(len(requests), quiet) as progress:
+    with _bar(len(requests), quiet) as progress, sigterm_interrupts() as came:
         result = load(url, requests, arrivals=arrivals, progress=progress, **sent)
     try:
         if out is not None:
@@ -74,7 +76,7 @@ def run(
     finally:  # a disk that is full costs the file, not the measurement
         _print(result, targets, metrics, as_json)
     if result.interrupted:
-        return INTERRUPTED
+        return INTERRUPTED + (came[0] if came else signal.SIGINT)
     return 0 if result.summary().completed else 1
 
 

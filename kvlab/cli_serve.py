@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,14 @@ def run(
     grace: float,
     stream_interval: int,
     early_role: bool,
+    lora_modules: Mapping[str, str] | None = None,
     **engine: object,
 ) -> int:
     """Serve until told to stop. Returns the exit code.
 
-    engine: arguments of `LLM`. Raises ValueError for what does not fit, OSError for a port that is
-    taken, RuntimeError if a block did not come back, KeyboardInterrupt if told before it serves.
+    lora_modules: name -> folder of adapters. engine: arguments of `LLM`. Raises ValueError for
+    what does not fit, OSError for a port that is taken, RuntimeError if a block did not come back,
+    KeyboardInterrupt if told before it serves.
     """
     told, servers = [], []
 
@@ -38,9 +40,10 @@ def run(
         servers[0].stop()
 
     limits = {"max_queue": max_queue, "max_body": max_body, "grace": grace}
-    pieces = {"stream_interval": stream_interval, "early_role": early_role}
+    offered = {"stream_interval": stream_interval, "early_role": early_role}
+    offered["lora_modules"] = lora_modules
     with _signals_to(stop):
-        server = _server(model, host, port, api_key, {**limits, **pieces}, engine)
+        server = _server(model, host, port, api_key, {**limits, **offered}, engine)
         servers.append(server)
         if told:
             server.close()
@@ -54,6 +57,23 @@ def run(
     return 0
 
 
+def named_folders(asked: Sequence[str], more: Sequence[str]) -> dict[str, str]:
+    """`--lora-modules NAME=FOLDER`, given once for each or, as vLLM takes it, several in a row.
+
+    more: the words that belong to no option. Raises ValueError for one that is no such pair, and
+    for a name that stands there twice.
+    """
+    if more and not asked:
+        raise ValueError(f"{more[0]!r} belongs to no option; leave it out")
+    found: dict[str, str] = {}
+    for word in (*asked, *more):
+        name, equals, folder = word.partition("=")
+        if not (name and equals and folder) or name in found:
+            raise ValueError(f"--lora-modules has {word!r:.80}; give NAME=FOLDER, each name once")
+        found[name] = folder
+    return found
+
+
 def _server(
     model: str,
     host: str,
@@ -65,9 +85,9 @@ def _server(
     try:
         from kvlab.serve.server import Server, checked_host
     except ImportError as error:
-        raise ValueError(
-            f'{error.name} is missing; python -m pip install -c constraints.txt -e ".[serve]"'
-        ) from None
+        from kvlab.doctor import install_command
+
+        raise ValueError(f"{error.name} is missing; {install_command('serve')}") from None
     from kvlab.llm import LLM
 
     checked_host(host, api_key)  # before a model is loaded

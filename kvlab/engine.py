@@ -3,7 +3,7 @@
     add_request -> [ schedule -> runner.execute -> update_from_output ] per step -> outputs
 
 The runner computes (tensors/runner.py does it with torch); the scheduler decides; the engine
-connects them, keeps the times and undoes a step that fails.
+connects them, keeps the times and undoes a step that fails. Section 21.6.
 """
 
 import random

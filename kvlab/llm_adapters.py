@@ -32,6 +32,15 @@ class TakesAdapters:
         Raises ValueError, changing nothing, for a folder or an adapter that does not fit, and
         where unfinished requests use the old weights of this name.
         """
+        loaded = self.read_adapter(name, source)
+        if name in self.adapters and self.adapters[name] != loaded.identity:
+            self.unload_adapter(name)
+        self.runner.adapters.setdefault(loaded.identity, loaded)
+        self.adapters[name] = loaded.identity
+        return loaded.identity
+
+    def read_adapter(self, name: str, source: str | Path | Adapter) -> Adapter:
+        """What `load_adapter` would load, checked. Raises its ValueErrors; changes nothing."""
         if not isinstance(name, str) or not name:
             raise ValueError(f"the adapter's name is {name!r}; give a text that is not empty")
         if not isinstance(source, str | Path | Adapter):
@@ -39,12 +48,7 @@ class TakesAdapters:
         check_takes_adapters(self.model)
         if not isinstance(source, Adapter):
             source = lora_files.load_adapter(source, self.model.config)
-        loaded = source.fitted(self.model)
-        if name in self.adapters and self.adapters[name] != loaded.identity:
-            self.unload_adapter(name)
-        self.runner.adapters.setdefault(loaded.identity, loaded)
-        self.adapters[name] = loaded.identity
-        return loaded.identity
+        return source.fitted(self.model)
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter. Its blocks stay findable, should the same weights be loaded again.

@@ -18,7 +18,7 @@ from kvlab.core.played import Played, PlayedRequest, PlayedStep
 from kvlab.core.request import Request, SamplingParams
 from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
 from kvlab.core.simulator import VirtualClock
-from kvlab.core.step_cost import StepWork
+from kvlab.core.step_cost import StepWork, layer_windows
 from kvlab.core.workload import Arrival, Workload
 from kvlab.engine import LLMEngine, Runner
 
@@ -126,6 +126,7 @@ class _Stage:
         self.clock = VirtualClock() if self.mode == "step" else self.engine.clock
         self.start = self.clock()
         self._work: StepWork | None = None
+        self._windows = layer_windows(self.runner, self.engine.scheduler.manager.window)
         self._idle, self._worked_at = 0, self.start
 
     def __getattr__(self, name: str) -> object:
@@ -134,7 +135,7 @@ class _Stage:
 
     def execute(self, output: SchedulerOutput) -> Mapping[str, SampledToken]:
         sampled = self.runner.execute(output)
-        self._work = StepWork.of(output)
+        self._work = StepWork.of(output, self._windows)
         if self.mode == "step":
             self.clock.advance(1)
         return sampled

@@ -14,7 +14,7 @@ from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.offload_tier import CPUTier
 from kvlab.core.scheduler import Scheduler
 from kvlab.core.simulator import SimulatedRunner, VirtualClock
-from kvlab.core.step_cost import CostModel, StepWork
+from kvlab.core.step_cost import CostModel, StepWork, Windows, layer_windows
 from kvlab.engine import LLMEngine
 
 
@@ -28,10 +28,17 @@ class SimulatedEngine(LLMEngine):
         *,
         vocab_size: int = 1000,
         seed: int = 0,
+        windows: Windows | None = None,
     ) -> None:
-        """Made-up outputs never end a request: lengths are those of `max_tokens`."""
+        """Made-up outputs never end a request: lengths are those of `max_tokens`.
+
+        windows: one a layer, None in it where a layer reads everything. None: as the manager has
+        it, whose blocks come free behind a window of all layers.
+        """
         clock = VirtualClock()
-        super().__init__(scheduler, SimulatedRunner(cost, clock, vocab_size), clock, seed=seed)
+        windows = layer_windows(None, scheduler.manager.window) if windows is None else windows
+        runner = SimulatedRunner(cost, clock, vocab_size, windows)
+        super().__init__(scheduler, runner, clock, seed=seed)
 
     def __repr__(self) -> str:
         return f"SimulatedEngine({self.runner.cost!r}, {self.clock!r})"
@@ -47,7 +54,7 @@ class SimulatedEngine(LLMEngine):
     def like(
         cls, engine: LLMEngine, cost: CostModel | Callable[[StepWork], float]
     ) -> "SimulatedEngine":
-        """With the limits, policies and pool sizes of `engine`, and no block cached yet."""
+        """With the limits, policies, windows and pool sizes of `engine`; no block is cached yet."""
         if not isinstance(engine, LLMEngine):
             raise ValueError(f"SimulatedEngine.like: {engine!r:.60} is no engine; give llm.engine")
         scheduler, manager = engine.scheduler, engine.scheduler.manager
@@ -61,4 +68,5 @@ class SimulatedEngine(LLMEngine):
         tier = None
         if scheduler.offload is not None:
             tier = CPUTier(scheduler.offload.tier.pool.num_blocks)
-        return cls(Scheduler(twin, scheduler.config, tier), cost)
+        windows = layer_windows(engine.runner, manager.window)
+        return cls(Scheduler(twin, scheduler.config, tier), cost, windows=windows)

@@ -2,8 +2,9 @@
 
 JupyterLab saves what a reader opens. So `kvlab lab` opens copies: the shipped notebooks stay as
 they are, and `make test` can still compare them. A copy is brought up to date only while its
-cells are those that were shipped; a reader's edits are never overwritten. `kvlab reset` gives a
-page back as shipped, and keeps the reader's copy beside it.
+cells are those that were shipped; a reader's edits are never overwritten. Where a newer kvlab ships
+another page than the one that a reader has edited, the new one is put beside it, once, under a name
+that says so. `kvlab reset` gives a page back as shipped, and keeps the reader's copy beside it.
 """
 
 import hashlib
@@ -13,29 +14,64 @@ import sysconfig
 from datetime import datetime
 from pathlib import Path
 
+from kvlab import __version__
+
 FOLDER = "workbook"
-RECORD = ".shipped.json"  # fingerprints of the shipped cells that the copies were made from
+RECORD = ".shipped.json"  # each copy's name -> fingerprint of the shipped cells it was made from
 INSTALLED = Path(sysconfig.get_path("data")) / "share/kvlab/notebooks"  # of a pip install
 STAMP = "%Y-%m-%d_%H%M%S"
 
 
-def prepare(home: Path, pages: Path | None = None) -> Path:
-    """Copy what is missing, bring up to date what is unedited. Returns the folder of copies.
+def prepare(
+    home: Path, pages: Path | None = None, number: str = __version__
+) -> tuple[Path, list[Path]]:
+    """Copy what is missing, bring up to date what is unedited, put new pages beside edited copies.
 
     home: the copies are in home/workbook. pages: the shipped notebooks; home/notebooks in a clone.
+    number: the version that ships them. Returns the folder of copies, and the pages that were put
+    beside an edited copy now.
     """
     pages = pages or home / "notebooks"
     folder = home / FOLDER
     folder.mkdir(exist_ok=True)
     record = _record(folder)
+    beside = []
     for shipped in sorted(pages.glob("*.ipynb")):
-        copy, now = folder / shipped.name, fingerprint(shipped)
-        unedited = copy.is_file() and fingerprint(copy) == record.get(shipped.name)
-        if not copy.exists() or (unedited and now != record[shipped.name]):
-            shutil.copyfile(shipped, copy)
-            record[shipped.name] = now
+        place = folder / shipped.name
+        if not _is_free(place, fingerprint(shipped), record):
+            if _is_known(shipped, record):
+                continue
+            place = _place_beside(place, number, record)
+            beside.append(place)
+        if not place.exists() or fingerprint(place) != fingerprint(shipped):
+            shutil.copyfile(shipped, place)
+        record[place.name] = fingerprint(shipped)
     _write_record(folder, record)
-    return folder
+    return folder, beside
+
+
+def _is_free(place: Path, now: str | None, record: dict[str, str | None]) -> bool:
+    """Whether writing the shipped page there loses no edit; now: the shipped page's fingerprint."""
+    if not place.exists():
+        return True
+    there = fingerprint(place)
+    return there is not None and there in (now, record.get(place.name))
+
+
+def _is_known(shipped: Path, record: dict[str, str | None]) -> bool:
+    """Whether the reader has this page already: as the edited copy's origin, or put beside it."""
+    ours = (name for name in record if name.split(".")[0] == shipped.stem)
+    return fingerprint(shipped) in {record[name] for name in ours}
+
+
+def _place_beside(copy: Path, number: str, record: dict[str, str | None]) -> Path:
+    """As 21_6_growth.new-0.2.0.ipynb; with -2, -3 ... where the reader has edited that one too."""
+    stem = f"{copy.stem}.new-{number}"
+    for name in (stem, *(f"{stem}-{more}" for more in range(2, 100))):
+        place = copy.with_name(name + copy.suffix)
+        if _is_free(place, None, record):
+            return place
+    raise ValueError(f"{copy.parent} holds a hundred pages named {stem}: move some away")
 
 
 def reset(home: Path, pages: Path, page: str, now: datetime) -> tuple[Path, Path | None]:

@@ -1,5 +1,7 @@
 """Settings for all tests: seeded hypothesis, one torch thread, small builders."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -12,6 +14,8 @@ settings.load_profile("kvlab")
 
 
 def pytest_configure(config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background job: tests
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # that interrupt would never end
     try:
         import torch
     except ImportError:  # bookkeeping is tested without torch too

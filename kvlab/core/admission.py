@@ -7,10 +7,11 @@
 of them grow and one has to give its blocks back. "reserved" also counts what the running requests
 can still take until their longest end: nobody who was admitted is ever preempted, and fewer run
 (section 21.3). Where blocks come free behind a window it adds up what each request holds at once
-at most, as if nothing were shared.
+at most; a block that several hold counts once.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from kvlab.core.block_pool import KVCacheBlock
@@ -43,9 +44,9 @@ def has_room(
     if config.admission == "current":
         return manager.blocks_needed(request, count, hits) <= spare
     if manager.window is not None:
-        everyone = (*running, request)
         in_use = {b.block_id for r in running for b in held(manager.blocks_of(r.request_id))}
-        return sum(most_held(manager, config, r, forks) for r in everyone) <= spare + len(in_use)
+        most = most_in_use(manager, config, (*running, request), forks, hits)
+        return most <= spare + len(in_use)
     longest = config.max_model_len
     taken = sum(growth(manager, r, longest, forks) for r in running)
     return growth(manager, request, longest, forks, hits) <= spare - taken
@@ -56,19 +57,43 @@ def watermark_blocks(manager: KVCacheManager, config: SchedulerConfig) -> int:
     return math.ceil(config.watermark * manager.pool.num_blocks)
 
 
-def most_held(
-    manager: KVCacheManager, config: SchedulerConfig, request: Request, forks: Forks
+def most_in_use(
+    manager: KVCacheManager,
+    config: SchedulerConfig,
+    everyone: Sequence[Request],
+    forks: Forks,
+    hits: Sequence[KVCacheBlock],
 ) -> int:
-    """Blocks that a request holds at once at most until its end, behind a window.
+    """Blocks that all of them hold at once at most until their ends, behind a window.
 
-    A continuation to come begins behind its prompt and computes one position a step.
+    hits: of the last one, which is to begin; the others run. Two bounds, of which the lower counts:
+    what each can hold, added up; and the blocks that several hold now, once, with what each holds
+    by itself or has still to take. A continuation to come begins behind its prompt, may share
+    nothing by then, and computes one position a step.
     """
-    longest = request.num_prompt_tokens + request.sampling_params.max_tokens
-    last = min(longest, config.max_model_len) - 1
-    step = chunk(request.num_pending_tokens, config.max_num_batched_tokens, config)
-    own = manager.window.most_blocks(last, max(step, 1))
-    to_come = len(forks.get(request.request_id, ()))
-    return own + to_come * manager.window.most_blocks(last)
+    tables = [held(manager.blocks_of(r.request_id)) for r in everyone]
+    holders = Counter(block.block_id for table in (*tables, held(hits)) for block in table)
+    apart, together = 0, sum(count > 1 for count in holders.values())
+    for request, table in zip(everyone, tables, strict=True):
+        found = hits if request is everyone[-1] else ()
+        longest = request.num_prompt_tokens + request.sampling_params.max_tokens
+        last = min(longest, config.max_model_len) - 1
+        pending = last - request.num_computed_tokens - len(found) * manager.block_size
+        alone = sum(holders[block.block_id] == 1 for block in table)
+        alone += manager.blocks_needed(request, pending, found)
+        most = most_held(manager, config, request, last, len(found))
+        to_come = len(forks.get(request.request_id, ())) * manager.window.most_blocks(last)
+        apart, together = apart + most + to_come, together + min(most, alone) + to_come
+    return min(apart, together)
+
+
+def most_held(
+    manager: KVCacheManager, config: SchedulerConfig, request: Request, last: int, num_hits: int
+) -> int:
+    """Blocks that a request holds at once at most on its way to `last` positions, by itself."""
+    pending = request.num_pending_tokens - num_hits * manager.block_size
+    step = chunk(pending, config.max_num_batched_tokens, config)
+    return manager.window.most_blocks(last, max(step, 1))
 
 
 def growth(

@@ -114,9 +114,9 @@ class Reduce:
 class KernelLog:
     """A run of the decode kernel. programs: in the order in which they ran.
 
-    block_table: the entries of each request that its length needs. file: the kernel's. recorded:
-    it comes from a file, not from a run on this machine. about: what was watched, in words; names:
-    what the engine calls each request.
+    block_table: the entries of each request that its length needs, -1 for a block that was freed
+    behind the window. file: the kernel's. recorded: it comes from a file, not from a run on this
+    machine. about: what was watched, in words; names: what the engine calls each request.
     """
 
     file: str

@@ -8,11 +8,14 @@ Invariants (`check_invariants` asserts them):
   its owner writes to it (copy-on-write)
 - a block with an identity is full and is never written to again
 - a block that a coming query can read is never given back, any other is (core/windows.py)
+
+Sections 21.4 and 21.5.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from kvlab.core.block_pool import BlockPool, KVCacheBlock, cdiv
+from kvlab.core.checked import whole
 from kvlab.core.kept_logits import KeptLogits, LogitsToKeep
 from kvlab.core.prefix_cache import PrefixCachePolicy, PrefixCacheStats
 from kvlab.core.prefix_lookup import PrefixLookup
@@ -41,11 +44,7 @@ class KVCacheManager:
         policy: what counts as a hit and what stays; None takes the safe choices.
         window: the widest, where every layer has one; None: each block stays to its request's end.
         """
-        if not isinstance(block_size, int) or block_size < 1:
-            raise ValueError(
-                f"block_size is {block_size!r}; give an integer of at least 1 (tokens a block)"
-            )
-        self.pool, self.block_size = pool, block_size
+        self.pool, self.block_size = pool, whole("block_size", block_size, 1)
         self.enable_prefix_caching = enable_prefix_caching
         self.policy = PrefixCachePolicy() if policy is None else policy
         self.stats = PrefixCacheStats()

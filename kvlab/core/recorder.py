@@ -1,7 +1,7 @@
 """Writes a trace while an engine runs: after each event it reads the live objects.
 
 Nothing is inferred from the event. The state is read off the scheduler, the manager and the
-pool, so a wrong count or table there is a wrong count or table in the trace.
+pool, so a wrong count or table there is a wrong count or table in the trace. Section 21.6.
 """
 
 from collections.abc import Callable, Mapping

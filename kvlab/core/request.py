@@ -16,6 +16,8 @@ from kvlab.core.metrics import RequestTimes
 
 
 class RequestStatus(enum.Enum):
+    """Where a request stands between its arrival and its end. Section 21.3."""
+
     WAITING = "waiting"  # not admitted yet, holds no block
     RUNNING = "running"  # admitted: holds blocks and takes part in steps
     PREEMPTED = "preempted"  # was running, lost its blocks, waits to be computed again
@@ -26,6 +28,8 @@ class RequestStatus(enum.Enum):
 
 
 class FinishReason(enum.Enum):
+    """Why a request ended. Section 21.6."""
+
     STOP = "stop"  # end-of-sequence token, stop token or stop string
     LENGTH = "length"  # max_tokens or the model's longest context
     ABORT = "abort"  # the caller ended it

@@ -1,4 +1,7 @@
-"""The limits and policies a scheduler works with, and what can never run within them."""
+"""The limits and policies a scheduler works with, and what can never run within them.
+
+Section 21.3.
+"""
 
 from dataclasses import dataclass
 

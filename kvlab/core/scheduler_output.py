@@ -1,4 +1,7 @@
-"""The messages between bookkeeping and tensors: what to compute, and what was selected."""
+"""The messages between bookkeeping and tensors: what to compute, and what was selected.
+
+Section 21.5.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kvlab.core.checked import number, shown, whole
 from kvlab.core.request import Request
 from kvlab.core.scheduler_output import SampledToken, SchedulerOutput
-from kvlab.core.step_cost import CostModel, StepWork
+from kvlab.core.step_cost import CostModel, StepWork, Windows, checked_windows
 from kvlab.core.transfers import BlockCopy, TransferReport
 
 
@@ -42,6 +42,7 @@ class SimulatedRunner:
     cost: a `CostModel`, or a function from `StepWork` to seconds where a line does not fit.
     vocab_size: outputs are ids below it. They depend on the tokens before them alone, never on
     batching, chunks or preemption, and mean nothing.
+    windows: how far each layer's queries read; None: to the beginning.
     Copies between tiers end with the step that starts them, and its time contains theirs.
     """
 
@@ -52,6 +53,7 @@ class SimulatedRunner:
         cost: CostModel | Callable[[StepWork], float],
         clock: VirtualClock,
         vocab_size: int = 1000,
+        windows: Windows = (None,),
     ) -> None:
         if not isinstance(cost, CostModel) and (not callable(cost) or isinstance(cost, type)):
             raise ValueError(f"cost is {shown(cost)}; give a CostModel, or a function of StepWork")
@@ -59,6 +61,7 @@ class SimulatedRunner:
             raise ValueError(f"clock is {shown(clock)}; give a VirtualClock")
         self.cost, self.clock = cost, clock
         self.vocab_size = whole("SimulatedRunner: vocab_size", vocab_size, 1)
+        self.windows = checked_windows(windows)
         self._seconds = cost.seconds if isinstance(cost, CostModel) else cost
         self._ended: list[tuple[BlockCopy, ...]] = [(), ()]  # stores, loads
 
@@ -67,7 +70,7 @@ class SimulatedRunner:
 
     def execute(self, output: SchedulerOutput) -> dict[str, SampledToken]:
         """Let the step's time pass; one made-up token for each request that selects."""
-        self.clock.advance(self._seconds(StepWork.of(output)))
+        self.clock.advance(self._seconds(StepWork.of(output, self.windows)))
         for i, copies in enumerate((output.blocks_to_store, output.blocks_to_load)):
             self._ended[i] += tuple(copies)
         return {

@@ -7,15 +7,22 @@
             + per_key        * keys                K/V read, once a row, whatever its queries
             + per_byte       * bytes               blocks that move between tiers
 
+A layer with a window reads less, and a model may have layers of both kinds: pairs and keys are then
+the mean over its layers.
+
 A straight line knows nothing of caches, of kernels that change with the shape, or of a machine
 that is busy otherwise; measure/calibrate.py fits it to a real run and says how far it is off.
 Section 21.3.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from kvlab.core.checked import number, whole
-from kvlab.core.scheduler_output import SchedulerOutput
+from kvlab.core.checked import number, shown, whole
+from kvlab.core.scheduler_output import ScheduledRequest, SchedulerOutput
+from kvlab.core.windows import SlidingWindow
+
+Windows = Sequence[int | None]  # one a layer: positions that a query reads at most; None: all
 
 
 @dataclass(frozen=True)
@@ -23,28 +30,68 @@ class StepWork:
     """What one step has to do, counted off the scheduler's message.
 
     A row that computes n positions after `start` others reads n * start + n (n + 1) / 2 pairs and
-    start + n keys. copied_blocks stay on the device (copy-on-write), transferred_blocks move
-    between tiers.
+    start + n keys, or what a window leaves of them. copied_blocks stay on the device
+    (copy-on-write), transferred_blocks move between tiers.
     """
 
     rows: int = 0
     tokens: int = 0
-    pairs: int = 0
-    keys: int = 0
+    pairs: float = 0
+    keys: float = 0
     copied_blocks: int = 0
     transferred_blocks: int = 0
 
     @classmethod
-    def of(cls, output: SchedulerOutput) -> "StepWork":
-        rows = tokens = pairs = keys = 0
-        for row in output.requests:
-            n = len(row.token_ids)
-            if n == 0:  # selects from kept logits
-                continue
-            rows, tokens, keys = rows + 1, tokens + n, keys + row.start + n
-            pairs += n * row.start + n * (n + 1) // 2
+    def of(cls, output: SchedulerOutput, windows: Windows = (None,)) -> "StepWork":
+        rows = [row for row in output.requests if row.token_ids]  # others: from kept logits
+        tokens = sum(len(row.token_ids) for row in rows)
+        pairs, keys = (_mean(read, rows, windows) for read in (pairs_read, keys_read))
         moved = len(output.blocks_to_load) + len(output.blocks_to_store)
-        return cls(rows, tokens, pairs, keys, len(output.blocks_to_copy), moved)
+        return cls(len(rows), tokens, pairs, keys, len(output.blocks_to_copy), moved)
+
+
+def _mean(
+    read: Callable[[int, int, int | None], int],
+    rows: Sequence[ScheduledRequest],
+    windows: Windows,
+) -> float:
+    """Of the layers' sums over the rows; an integer where all layers are alike."""
+    sums = {w: sum(read(row.start, len(row.token_ids), w) for row in rows) for w in set(windows)}
+    if len(sums) == 1:
+        return next(iter(sums.values()))
+    return sum(sums[w] for w in windows) / len(windows)
+
+
+def pairs_read(start: int, count: int, window: int | None) -> int:
+    """(query, key) pairs of `count` queries from position `start` on, in one layer.
+
+    Window 8, queries at 6 to 9: they read 7, 8, 8 and 8 keys, together 31.
+    """
+    pairs = count * start + count * (count + 1) // 2
+    beyond = 0 if window is None else start + count - window  # what the last query does not read
+    cut = max(0, min(count, beyond))
+    return pairs - (cut * beyond - cut * (cut - 1) // 2)
+
+
+def keys_read(start: int, count: int, window: int | None) -> int:
+    """Keys that some of these queries read: the first one's window, and those after it."""
+    length = start + count
+    return length if window is None else min(length, window + count - 1)
+
+
+def layer_windows(runner: object, window: SlidingWindow | None) -> Windows:
+    """As the runner says; else as the manager knows, which has one where every layer has one."""
+    return getattr(runner, "windows", (None if window is None else window.size,))
+
+
+def checked_windows(windows: object) -> Windows:
+    """Raises ValueError for what is no list of windows."""
+    fits = isinstance(windows, list | tuple) and len(windows) > 0
+    if not fits or not all(w is None or (type(w) is int and w > 0) for w in windows):
+        raise ValueError(
+            f"windows is {shown(windows)}; give one a layer, an integer of at least 1 or None"
+        )
+    return tuple(windows)
 
 
 @dataclass(frozen=True)

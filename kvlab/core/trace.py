@@ -3,6 +3,8 @@
 The state is a plain dict (see `Recorder`). Only the first one is stored whole; each event carries
 a patch. `patch_of` and `apply_patch` are inverse: dicts are merged key by key (a state gains keys,
 it never loses one), and a changed list is a splice `{"at": start, "cut": count, "put": [...]}`.
+
+Section 21.6.
 """
 
 import json

@@ -66,8 +66,12 @@ def _attend(
 
 
 def layers_of(model: PreTrainedModel) -> PreTrainedModel:
-    """The part that turns token ids into hidden states, without the head."""
+    """The part that turns token ids into hidden states, without the head.
+
+    Some classes, Llama-4's among them, say that they are this part themselves, head and all.
+    """
     found = model.get_decoder()
+    found = getattr(model, "model", found) if found is model else found
     return found if isinstance(found, PreTrainedModel) else model.base_model
 
 

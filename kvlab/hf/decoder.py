@@ -40,6 +40,10 @@ class TransformersConfig(ModelConfig):
     buffers: str = ""
     windows: tuple[int | None, ...] = (None,)
 
+    def window_of(self, layer: int) -> int | None:
+        """The keys that a query of this layer reads at most; None: all up to its own."""
+        return self.windows[layer]
+
     @property
     def widest_window(self) -> int | None:
         """How far the layer that reaches furthest reads; None: one reads all of its past."""

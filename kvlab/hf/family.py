@@ -47,6 +47,12 @@ def refuse_early(
         raise Unsupported(name, _STATE)
     if kinds := set(getattr(text, "layer_types", None) or ()) - _KINDS:
         raise Unsupported(name, f"it has layers of the kind {', '.join(sorted(kinds))}")
+    if getattr(text, "attn_temperature_tuning", False):  # Llama-4
+        raise Unsupported(
+            name,
+            "layers without rotary positions scale their queries by the place in the row "
+            "(attn_temperature_tuning), and here a row holds several requests",
+        )
     if getattr(config, "quantization_config", None):
         raise Unsupported(name, "its weights are quantised; give it with plain weights")
     if model_class is None:

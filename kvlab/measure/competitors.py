@@ -117,6 +117,15 @@ def generate(model: object, prompts: Prompts, new_tokens: int) -> list[list[int]
     return output[:, input_ids.shape[1] :].tolist()
 
 
+def batching_limits(page_size: int, **limits: int) -> object:
+    """A ContinuousBatchingConfig with pages of so many tokens, which older versions call blocks."""
+    from transformers import ContinuousBatchingConfig
+
+    known = inspect.signature(ContinuousBatchingConfig).parameters
+    name = "page_size" if "page_size" in known else "block_size"
+    return ContinuousBatchingConfig(**{name: page_size}, **limits)
+
+
 def generate_batch(model: object, prompts: Prompts, new_tokens: int) -> Run:
     """Continuous batching. Its pool is sized to the work; pages of 16 were its fastest here.
 
@@ -126,11 +135,11 @@ def generate_batch(model: object, prompts: Prompts, new_tokens: int) -> Run:
     A call also sets up a pool and a thread and waits up to 0.1 s for the thread to end. `seconds`
     leaves that out: from the first request's creation to the last one's end, as it stamps them.
     """
-    from transformers import ContinuousBatchingConfig, GenerationConfig
+    from transformers import GenerationConfig
 
     batch, longest = len(prompts), max(map(len, prompts))
-    limits = ContinuousBatchingConfig(
-        page_size=PAGE,
+    limits = batching_limits(
+        PAGE,
         num_blocks=batch * (-(-(longest + new_tokens) // PAGE) + 1) + 4,
         max_batch_tokens=longest if begin_alike(prompts) else max(64, sum(map(len, prompts))),
     )

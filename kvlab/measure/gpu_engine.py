@@ -23,6 +23,7 @@ import torch
 
 from kvlab.core.request import SamplingParams
 from kvlab.llm import LLM
+from kvlab.measure.competitors import batching_limits
 from kvlab.measure.gpu_setting import Setting, tried
 from kvlab.measure.subjects import random_prompts
 from kvlab.tensors.checkpoint_save import save_model
@@ -202,9 +203,9 @@ def _generate(
 def _generate_batch(
     model: object, setting: Setting, more: dict[str, object], prompts: Prompts, new_tokens: int
 ) -> Answer:
-    from transformers import ContinuousBatchingConfig, GenerationConfig
+    from transformers import GenerationConfig
 
-    limits = ContinuousBatchingConfig(**_pool_of_theirs(setting, len(prompts)), **more)
+    limits = _limits_of_theirs(setting, len(prompts), more)
     greedy = GenerationConfig(
         do_sample=False, max_new_tokens=new_tokens, eos_token_id=-1, pad_token_id=0
     )
@@ -219,13 +220,13 @@ def _generate_batch(
     return [list(o.generated_tokens) for o in outputs], seconds
 
 
-def _pool_of_theirs(setting: Setting, batch: int) -> dict[str, object]:
+def _limits_of_theirs(setting: Setting, batch: int, more: dict[str, object]) -> object:
     """On a GPU its own choice, from a third of the free memory: each call allocates it anew."""
     if not setting.dry:
-        return {"max_memory_percent": 0.3}
+        from transformers import ContinuousBatchingConfig
+
+        return ContinuousBatchingConfig(max_memory_percent=0.3, **more)
     positions = setting.sizes.prompt_tokens + setting.sizes.new_tokens
-    return {
-        "page_size": 16,
-        "num_blocks": batch * (positions // 16 + 2) + 4,
-        "max_batch_tokens": 64,
-    }
+    return batching_limits(
+        16, num_blocks=batch * (positions // 16 + 2) + 4, max_batch_tokens=64, **more
+    )

@@ -12,6 +12,8 @@ from kvlab.core.workload import Workload, stream
 from kvlab.measure.load_requests import LoadRequest, Prompt, form_of, of_workload
 from kvlab.measure.load_result import OWN_TIMES
 
+LONGEST_WAIT = 30 * 24 * 3600  # seconds, until the last request leaves
+
 
 def as_requests(
     requests: Workload | Sequence[Prompt | LoadRequest], *, max_tokens: int, api: str, words: bool
@@ -58,7 +60,7 @@ def intended_times(
             raise ValueError(f"{name} has no time and others have one; give all of them, or none")
         if any(later < earlier for earlier, later in itertools.pairwise(own)):
             raise ValueError("the requests' times fall; sort the requests by time")
-        return [time * stretch for time in own], OWN_TIMES
+        return _within_reach([time * stretch for time in own], OWN_TIMES), OWN_TIMES
     if isinstance(arrivals, int | float) and not isinstance(arrivals, bool):
         arrivals = AtOnce() if arrivals == math.inf else Poisson(arrivals)
     if not callable(getattr(arrivals, "times", None)) or isinstance(arrivals, type):
@@ -67,7 +69,20 @@ def intended_times(
             "OnOff, AtOnce"
         )
     drawn = itertools.islice(arrivals.times(stream(seed, "times")), len(requests))
-    return [time * stretch for time in drawn], {"kind": type(arrivals).__name__, **asdict(arrivals)}
+    process = {"kind": type(arrivals).__name__, **asdict(arrivals)}
+    return _within_reach([time * stretch for time in drawn], process), process
+
+
+def _within_reach(times: list[float], process: object) -> list[float]:
+    """Raises ValueError for a time that nobody waits for, infinite or no number at all."""
+    for number, time in enumerate(times, 1):
+        if not time <= LONGEST_WAIT:
+            raise ValueError(
+                f"request {number} of {len(times)} would leave after {time:g} s ({process}), and "
+                f"{LONGEST_WAIT} s is the longest wait; give a higher rate, fewer requests or a "
+                "smaller stretch"
+            )
+    return times
 
 
 def checked_body(extra: Mapping[str, object] | None) -> dict[str, object]:

@@ -15,7 +15,7 @@ import torch
 from kvlab import tiny
 from kvlab.core.request import SamplingParams
 from kvlab.llm import LLM
-from kvlab.measure.competitors import load_transformers
+from kvlab.measure.competitors import batching_limits, load_transformers
 from kvlab.measure.load import load
 from kvlab.measure.load_result import LoadResult
 from kvlab.model_source import smollm2_file
@@ -132,7 +132,7 @@ def on_batching(model: object, prompt_ids: Ids, workload: "SharedWorkload", bloc
     It keeps its cache from the first request to the others. What it found there it does not say;
     it is what its prompts have more than went through the model.
     """
-    from transformers import ContinuousBatchingConfig, GenerationConfig
+    from transformers import GenerationConfig
 
     pages = sum(-(-(len(ids) + workload.max_tokens) // block_size) + 1 for ids in prompt_ids)
     greedy = GenerationConfig(
@@ -141,8 +141,8 @@ def on_batching(model: object, prompt_ids: Ids, workload: "SharedWorkload", bloc
         eos_token_id=model.config.eos_token_id,
         pad_token_id=0,
     )
-    limits = ContinuousBatchingConfig(
-        page_size=block_size, num_blocks=pages + 4, max_batch_tokens=sum(map(len, prompt_ids))
+    limits = batching_limits(
+        block_size, num_blocks=pages + 4, max_batch_tokens=sum(map(len, prompt_ids))
     )
     with (
         counted(model.get_input_embeddings()) as passes,

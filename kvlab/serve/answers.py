@@ -14,9 +14,9 @@ NAMES = {  # chat? -> object of a whole answer, of a chunk
 class Answer:
     """One job's answer. `created`: seconds since 1970, as OpenAI gives it."""
 
-    def __init__(self, llm: LLM, job: Job, model: str, created: int) -> None:
+    def __init__(self, llm: LLM, job: Job, created: int) -> None:
         self._llm, self._job, self._asked = llm, job, job.asked
-        self._head = {"id": job.request_id, "created": created, "model": model}
+        self._head = {"id": job.request_id, "created": created, "model": job.asked.model}
         self._offsets: dict[int, int] = {}  # characters of each choice's token texts so far
         self._begun: set[int] = set()
 

@@ -15,6 +15,7 @@ from kvlab.serve.errors import ApiError, server_fault
 from kvlab.serve.fields import parse
 from kvlab.serve.guard import Guard
 from kvlab.serve.metrics import Metrics
+from kvlab.serve.models import known
 from kvlab.serve.streaming import JobResponse, as_json, error_response
 
 BODY_SECONDS = 60.0
@@ -77,25 +78,16 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 def _models(desk: Desk) -> Callable[[Request], Awaitable[Response]]:
-    card = {
-        "id": desk.model_name,
-        "object": "model",
-        "created": desk.created,
-        "owned_by": "kvlab",
-        "root": desk.model_name,
-        "parent": None,
-        "max_model_len": desk.llm.engine.scheduler.config.max_model_len,
-    }
-
     async def models(request: Request) -> Response:
-        name = request.path_params.get("name")
+        name, names = request.path_params.get("name"), desk.models.names
         if name is None:
-            found: dict[str, object] = {"object": "list", "data": [card]}
-        elif name == desk.model_name:
-            found = card
+            cards = [desk.models.card(one) for one in names]
+            found: dict[str, object] = {"object": "list", "data": cards}
+        elif name in names:
+            found = desk.models.card(name)
         else:
-            message = f"the model that is served has the name {desk.model_name!r}"
-            return error_response(ApiError(404, message, param="model", code="model_not_found"))
+            error = ApiError(404, known(names), param="model", code="model_not_found")
+            return error_response(error)
         return Response(as_json(found), media_type="application/json")
 
     return models

@@ -13,6 +13,7 @@ from kvlab.serve.chat import chat_form
 from kvlab.serve.engine_loop import EngineLoop
 from kvlab.serve.errors import ApiError, stopping
 from kvlab.serve.job import Job
+from kvlab.serve.models import Models
 from kvlab.serve.times import ServerTimes
 
 LONG_TEXT = 20_000  # characters from which a text is tokenised outside the event loop
@@ -31,13 +32,12 @@ class Desk:
         self,
         llm: LLM,
         engine: EngineLoop,
-        model_name: str,
+        models: Models,
         max_queue: int,
         early_role: bool = False,
     ) -> None:
-        self.llm, self.engine, self.model_name = llm, engine, model_name
+        self.llm, self.engine, self.models = llm, engine, models
         self.early_role = early_role
-        self.created = int(time.time())
         self.stopping = False
         self._limit = llm.engine.scheduler.config.max_model_len
         self._places = llm.engine.scheduler.config.max_num_seqs + max_queue
@@ -47,7 +47,7 @@ class Desk:
 
     async def take_in(self, values: Mapping[str, object], chat: bool, arrival: float) -> Job:
         """A body becomes a job in the engine's inbox. Raises ApiError, taking no place."""
-        asked = (protocol.chat if chat else protocol.completion)(values, self.model_name)
+        asked = (protocol.chat if chat else protocol.completion)(values, self.models.names)
         self._check_places(asked.num_sequences)
         if asked.priority and self.llm.engine.scheduler.config.order != "priority":
             raise ApiError(
@@ -70,7 +70,7 @@ class Desk:
         self.note_times(job)
 
     def answer(self, job: Job) -> Answer:
-        return Answer(self.llm, job, self.model_name, int(time.time()))
+        return Answer(self.llm, job, int(time.time()))
 
     def note_times(self, job: Job) -> None:
         self._times[job.request_id] = job.times
@@ -116,7 +116,8 @@ class Desk:
         for prompt in prompts:
             self._check_length(len(prompt), asked)
         request_id = f"{'chatcmpl' if asked.chat else 'cmpl'}-{uuid.uuid4().hex}"
-        return Job(request_id, asked, prompts, arrival, self.llm.engine.clock)
+        clock, adapter = self.llm.engine.clock, self.models.adapter(asked.model)
+        return Job(request_id, asked, prompts, arrival, clock, adapter)
 
     def _encode(self, asked: protocol.Asked) -> list[list[int]]:
         if asked.chat:

@@ -178,6 +178,7 @@ class EngineLoop:
                         prompt,
                         job.params(prompt, limit),
                         request_id=name,
+                        adapter=job.adapter,
                         cache_salt=asked.cache_salt,
                         priority=asked.priority,
                     )

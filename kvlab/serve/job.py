@@ -31,7 +31,7 @@ Item = list[Piece] | ApiError | None  # None: the client is gone
 
 @dataclass(eq=False)
 class Job:
-    """A checked request with its prompts as token ids.
+    """A checked request with its prompts as token ids; adapter: the loaded one's name, or None.
 
     The event loop makes it and reads `items`; the engine's thread fills `requests`, once, and
     `items`, through the event loop. Continuation i of prompt p has the index p * n + i.
@@ -42,6 +42,7 @@ class Job:
     prompts: list[list[int]]
     server_arrival: float
     clock: Callable[[], float]
+    adapter: str | None = None
     submitted: float | None = None
     server_sent: float | None = None
     requests: list[Request] = field(default_factory=list)

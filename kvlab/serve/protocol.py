@@ -4,7 +4,7 @@ Fields are OpenAI's, with these of vLLM's: top_k, ignore_eos, stop_token_ids, ca
 return_token_ids. Decisions: the defaults are OpenAI's (temperature 1). A field that nobody knows
 is refused, as OpenAI does, because a typing error would otherwise change an experiment unseen. One
 that is known and not offered (tools, logit_bias ...) is refused too, unless its value asks for
-nothing. `model` may be left out, as with vLLM.
+nothing. `model` names what is served (serve/models.py), and may be left out, as with vLLM.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from kvlab.core.checked import shown
 from kvlab.core.request import SamplingParams
 from kvlab.serve.errors import ApiError
 from kvlab.serve.fields import Fields, bad
+from kvlab.serve.models import known
 
 Prompt = str | list[int]
 MOST_PROMPTS, MOST_N, MOST_LOGPROBS = 1024, 128, 20
@@ -53,10 +54,12 @@ REMEDIES = {
 class Asked:
     """One HTTP request, checked as far as the model need not be known.
 
-    max_tokens None: the rest of the context. messages: of a chat; prompts: of a completion.
+    model: one of the names that are served. max_tokens None: the rest of the context. messages: of
+    a chat; prompts: of a completion.
     """
 
     chat: bool
+    model: str
     prompts: tuple[Prompt, ...]
     messages: tuple[tuple[str, str], ...]
     params: SamplingParams
@@ -74,10 +77,10 @@ class Asked:
         return max(1, len(self.prompts)) * self.params.n
 
 
-def completion(values: Mapping[str, object], model: str) -> Asked:
-    """A body of /v1/completions."""
+def completion(values: Mapping[str, object], served: tuple[str, ...]) -> Asked:
+    """A body of /v1/completions. served: names of models; the first is meant where none stands."""
     fields = Fields(values)
-    _model(fields, model)
+    model = _model(fields, served)
     prompts = _prompts(fields.get("prompt"))
     echo = fields.flag("echo")
     logprobs = fields.whole("logprobs", None, 0, MOST_LOGPROBS)
@@ -90,13 +93,13 @@ def completion(values: Mapping[str, object], model: str) -> Asked:
             code="unsupported_parameter",
         )
     max_tokens = fields.whole("max_tokens", 16, 1)
-    return _asked(fields, (prompts, ()), max_tokens, logprobs, echo)
+    return _asked(fields, (False, model, prompts, ()), max_tokens, logprobs, echo)
 
 
-def chat(values: Mapping[str, object], model: str) -> Asked:
-    """A body of /v1/chat/completions."""
+def chat(values: Mapping[str, object], served: tuple[str, ...]) -> Asked:
+    """A body of /v1/chat/completions; `served` as in `completion`."""
     fields = Fields(values)
-    _model(fields, model)
+    model = _model(fields, served)
     messages = _messages(fields.get("messages"))
     wanted = fields.flag("logprobs")
     top = fields.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
@@ -104,18 +107,19 @@ def chat(values: Mapping[str, object], model: str) -> Asked:
         raise bad("top_logprobs", top, "it together with logprobs true, or leave it out")
     older = fields.whole("max_tokens", None, 1)
     max_tokens = fields.whole("max_completion_tokens", older, 1)
-    return _asked(fields, ((), messages), max_tokens, top if wanted else None, False, chat=True)
+    content = (True, model, (), messages)
+    return _asked(fields, content, max_tokens, top if wanted else None, False)
 
 
 def _asked(
     fields: Fields,
-    content: tuple[tuple[Prompt, ...], tuple[tuple[str, str], ...]],
+    content: tuple[bool, str, tuple[Prompt, ...], tuple[tuple[str, str], ...]],
     max_tokens: int | None,
     logprobs: int | None,
     echo: bool,
-    chat: bool = False,
 ) -> Asked:
-    """The fields that both kinds have, then the check that none is left."""
+    """The fields that both kinds have, then the check that none is left. content: the first four
+    of an `Asked`."""
     params = _params(fields, logprobs)
     stream = fields.flag("stream")
     usage = _stream_options(fields, stream)
@@ -127,7 +131,7 @@ def _asked(
     fields.refuse(NOT_OFFERED, REMEDIES)
     fields.ignore(IGNORED)
     fields.finish()
-    return Asked(chat, *content, params, max_tokens, stream, usage, echo, ids, salt, priority)
+    return Asked(*content, params, max_tokens, stream, usage, echo, ids, salt, priority)
 
 
 def _params(fields: Fields, logprobs: int | None) -> SamplingParams:
@@ -148,15 +152,16 @@ def _params(fields: Fields, logprobs: int | None) -> SamplingParams:
     )
 
 
-def _model(fields: Fields, served: str) -> None:
+def _model(fields: Fields, served: tuple[str, ...]) -> str:
     name = fields.text("model")
-    if name is not None and name != served:
+    if name is not None and name not in served:
         raise ApiError(
             404,
-            f"model {shown(name)} is not served here; the one that is has the name {served!r}",
+            f"model {shown(name)} is not served here; {known(served)}",
             param="model",
             code="model_not_found",
         )
+    return served[0] if name is None else name
 
 
 def _stream_options(fields: Fields, stream: bool) -> bool:

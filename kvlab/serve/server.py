@@ -7,8 +7,10 @@ import logging
 import os
 import socket
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
@@ -22,6 +24,7 @@ from kvlab.serve.desk import Desk
 from kvlab.serve.engine_loop import EngineLoop
 from kvlab.serve.guard import is_loopback
 from kvlab.serve.metrics import Metrics
+from kvlab.serve.models import Models
 from kvlab.serve.times import ServerTimes
 
 T = TypeVar("T")
@@ -40,8 +43,9 @@ class Server:
     that run. max_body: bytes of a request at most. grace: seconds that running requests get when
     the server stops. stream_interval: tokens to a piece of a stream, after a first one that comes
     alone (vLLM's --stream-interval). early_role: a chat's role goes out when the request is taken,
-    as some servers have it, not with the first token. Raises ValueError for
-    what does not fit, OSError for a port that is taken.
+    as some servers have it, not with the first token. lora_modules: adapters to load, name ->
+    folder; a request uses one by giving its name as "model", also one that the LLM has loaded by
+    itself. Raises ValueError for what does not fit, OSError for a port that is taken.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Server:
         grace: float = 10.0,
         stream_interval: int = 1,
         early_role: bool = False,
+        lora_modules: Mapping[str, str | Path] | None = None,
     ) -> None:
         if not isinstance(llm, LLM):
             raise ValueError(f'llm is {shown(llm)}; give an LLM, such as LLM("tiny")')
@@ -64,9 +69,9 @@ class Server:
         number("grace", grace), whole("stream_interval", stream_interval, 1)
         self.host, self.llm = checked_host(host, api_key), llm
         name = llm.name if model_name is None else model_name
-        metrics = Metrics(llm, name)
+        models, metrics = Models(llm, name, int(time.time()), lora_modules), Metrics(llm, name)
         self._engine = EngineLoop(llm, metrics, stream_interval)
-        self._desk = Desk(llm, self._engine, name, max_queue, bool(early_role))
+        self._desk = Desk(llm, self._engine, models, max_queue, bool(early_role))
         app = make_app(self._desk, metrics, api_key, max_body)
         self._free = llm.engine.scheduler.manager.pool.num_free_blocks
         self._socket = bind(self.host, port)

@@ -32,7 +32,11 @@ def error_response(error: ApiError, request_id: str | None = None) -> Response:
 
 class JobResponse:
     """An ASGI application that answers one job. Whatever way it ends, the job has left after it:
-    a client that hangs up frees its blocks."""
+    a client that hangs up frees its blocks.
+
+    One that shuts its sending side alone (nc -N, shutdown(SHUT_WR)) counts as gone: the bytes on
+    the wire are the same, and uvicorn closes the connection. Keep it open until the answer is read.
+    """
 
     def __init__(self, desk: Desk, job: Job) -> None:
         self._desk, self._job = desk, job

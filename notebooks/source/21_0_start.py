@@ -24,7 +24,7 @@
 # requests on your machine. Every output, table and picture is a view of what it just did, and nothing is
 # loaded from a network.
 #
-# 5 minutes · any laptop, no GPU. Choose **Run ▸ Run All Cells** to run the page.
+# 15 minutes, of them 9 for three exercises · any laptop, no GPU. Choose **Run ▸ Run All Cells** to run the page.
 #
 # After the chapter you can
 #
@@ -36,12 +36,16 @@
 # %% tags=["setup"]
 import sys
 
-if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
+if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing that is there
     import subprocess
 
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+    pip = f"{sys.executable} -m pip"
+    add = f"{pip} list --format=freeze > there.txt && {pip} install -c there.txt kvlab[serve] anywidget"
+    done = subprocess.run(add, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
 from kvlab import LLM, SamplingParams, doctor, tiny
+from kvlab.exercises import check, hint, solution
 from kvlab.widgets import overview
 
 # %% [markdown]
@@ -127,6 +131,38 @@ overview(trace)
 print(doctor.render(doctor.findings()))
 
 # %% [markdown]
+# ## Three exercises
+#
+# Each section has some of each kind: something to write, something to break, and a measured number to explain. Put your
+# answer in place of `...` or `None` and run the cell. `hint("21.0-1")` gives the first of three hints, `hint("21.0-1", 2)`
+# the second; `solution("21.0-1")` shows a worked solution. What is right is read off a real run when you ask.
+
+
+# %%
+def position_bytes(layers, query_heads, kv_heads, head_dim, bytes_per_value):
+    """Bytes of keys and values for one position, in all layers."""
+    ...
+
+
+check("21.0-1", position_bytes)
+
+# %% [markdown]
+# The second breaks a cache. It is given the first request of this page, stopped when its prompt has been processed and
+# the answer's first token selected. `stopped.answer()` lets the engine go on and gives the whole answer.
+
+
+# %%
+def spoil(stopped):
+    """Change the cache so that the answer is another one, and return it."""
+    ...
+
+
+check("21.0-2", spoil)
+
+# %%
+check("21.0-3", None)
+
+# %% [markdown]
 # ## Where to go
 #
 # | you have | read | and you will have |
@@ -135,8 +171,9 @@ print(doctor.render(doctor.findings()))
 # | an hour | [21.1 Reuse: what the cache keeps, and heads that share it](21_1_reuse.ipynb) | seen why it works, computed its bytes, broken it, and solved the exercises |
 # | an evening | `kvlab/core`, `kvlab/engine.py`, `kvlab/llm.py`, `kvlab/tensors` | read a whole engine: block pool, scheduler, model, sampler |
 #
-# The other sections of the chapter (latency, scheduling, prefix caching, paging, the checkpoint) are on
-# their way.
+# Then [21.2](21_2_latency.ipynb) measures, [21.3](21_3_scheduling.ipynb) schedules, [21.4](21_4_prefix.ipynb) shares what
+# prompts have in common, [21.5](21_5_paging.ipynb) pages, and [21.7](21_7_checkpoint.ipynb) asks you about all of it.
+# [21.5b](21_5b_kernel.ipynb) is for those who want to write a kernel.
 #
 # ## Glossary
 #

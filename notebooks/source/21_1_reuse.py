@@ -42,14 +42,19 @@
 # - tell MHA, GQA and MQA apart, and say what sharing heads saves, what it costs, and what it leaves as it was.
 
 # %% tags=["setup"]
-import subprocess
 import sys
 
-if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing that is there
+    import subprocess
+
+    pip = f"{sys.executable} -m pip"
+    add = f"{pip} list --format=freeze > there.txt && {pip} install -c there.txt kvlab[serve] anywidget"
+    done = subprocess.run(add, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
 import copy
 import inspect
+import subprocess
 import textwrap
 import time
 
@@ -1108,6 +1113,15 @@ check("21.1-5", decode_step)
 
 # %%
 check({"21.1-7": None, "21.1-8": None, "21.1-9": None})
+
+
+# %%
+def padding_is_safe(attend):
+    """True if each request's query reads its own positions, and no padding."""
+    ...
+
+
+check("21.1-10", padding_is_safe)
 
 # %%
 for request_id in [*stopped.engine.requests, *halfway.engine.requests]:

@@ -41,10 +41,13 @@
 # %% tags=["setup"]
 import sys
 
-if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
+if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing that is there
     import subprocess
 
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+    pip = f"{sys.executable} -m pip"
+    add = f"{pip} list --format=freeze > there.txt && {pip} install -c there.txt kvlab[serve] anywidget"
+    done = subprocess.run(add, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
 import inspect
 import io
@@ -227,8 +230,8 @@ class Watched:
     def __init__(self, attention, layer):
         self.attention, self.layer = attention, layer
 
-    def __call__(self, layer, query, key, value):
-        mixed = self.attention(layer, query, key, value)
+    def __call__(self, layer, query, key, value, **reach):  # reach: a window, where a layer has one
+        mixed = self.attention(layer, query, key, value, **reach)
         if layer == self.layer:
             self.query, self.mixed = query, mixed
         return mixed
@@ -639,7 +642,8 @@ figure.tight_layout()
 png = io.BytesIO()
 figure.savefig(png, transparent=True)
 plt.close(figure)  # shown as an image: the notebook would put white behind a transparent figure
-display(Image(png.getvalue(), alt="empty tails grow with the block size, table entries shrink"))
+words = "empty tails grow with the block size, table entries shrink"
+display(Image(png.getvalue(), metadata={"alt": words}))
 
 assert len({use.token_ids for use in uses}) == 1  # the size changes no output
 for smaller, larger in pairwise(uses):
@@ -770,9 +774,10 @@ if can_watch():
     log, mixed, query = watch_request(pair, ["A", "A.1"], LAYER, about=ABOUT)
 else:  # no Triton here, or one that compiles: the same step, recorded on another machine
     log, mixed = recorded_log(), None
-kernel_view(log)
+kernel_view(log, at="the earlier sum is scaled")
 
 # %% [markdown]
+# The view opens at stop 7, where a larger score has come and an earlier sum is scaled down; Home goes to the start.
 # Arrow keys left and right go from stop to stop, up and down from program to program. In the grid of programs, 1/2
 # says that one turn of two is done. A number in a slot of the pool is the *position* that lies there; the slot's own
 # number is in the line below. The code is the kernel's own file, and the marked lines are those that ran.
@@ -1181,7 +1186,7 @@ for row in others:
 # allocator when you ask.
 
 # %%
-check({"21.5-1": None, "21.5-2": None})
+check({"21.5-1": None, "21.5-2": None, "21.5-7": None})
 
 
 # %%

@@ -17,11 +17,13 @@
 # **Attention over scattered blocks is twenty lines of torch. What does it take to do the same in one pass over the
 # cache, without storing a single score? And which of its lines can be wrong without anybody noticing?**
 #
-# 40 minutes · any laptop, no GPU, no network · an extra to [section 21.5](21_5_paging.ipynb), for readers who want to
+# 70 minutes · any laptop, no GPU, no network · an extra to [section 21.5](21_5_paging.ipynb), for readers who want to
 # write a kernel
 #
-# Choose **Run ▸ Run All Cells** first; it takes about half a minute. Nothing breaks while your functions are empty:
-# where a later cell needs one that you have not written, it takes the package's.
+# Choose **Edit ▸ Clear Outputs of All Cells** first, so that no answer stands on the page, and go down with
+# <kbd>Shift</kbd>+<kbd>Enter</kbd>: write a piece, have it checked, go on; predict, then run. Nothing breaks while your
+# functions are empty, or if you choose **Run ▸ Run All Cells**, which takes about half a minute: where a later cell needs
+# a piece that you have not written, it takes the package's.
 #
 # The words you need. A **kernel** is one function that many **programs** run side by side on a GPU. A program works on
 # a **tile**, a small array; a **pointer** is the address of a number in memory, and a program loads from as many
@@ -38,14 +40,19 @@
 # - name inputs that find a wrong line, and inputs that do not.
 
 # %% tags=["setup"]
-import subprocess
 import sys
 
-if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing that is there
+    import subprocess
+
+    pip = f"{sys.executable} -m pip"
+    add = f"{pip} list --format=freeze > there.txt && {pip} install -c there.txt kvlab[serve] anywidget"
+    done = subprocess.run(add, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
 import inspect
 import math
+import subprocess
 from types import SimpleNamespace
 
 import torch
@@ -518,10 +525,16 @@ else:
 shown
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # $0 \cdot \text{NaN}$ is NaN, and a result is a sum over all places of the tile. In the second pool the same line does
 # no harm that a test could see: block 0 held finite numbers. It would come up later, when the block is not written yet,
 # or holds what overflowed in somebody else's request. So a test of a kernel fills the pool with NaN and leaves block 0
-# unused. Where the damage enters:
+# unused.
+#
+# </details>
+#
+# Where the damage enters:
 
 # %%
 if can_watch():
@@ -567,9 +580,13 @@ else:
 shown
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # With one split the mistake is there and does nothing. With more the result is wrong by a few hundredths or more: no
 # NaN, nothing that looks odd. An engine with such a kernel may well give fluent text, and worse text where contexts are
 # long and there are more splits. A logarithm should carry its base in its name: `lse2`.
+#
+# </details>
 #
 # **Causal, off by one.** The package's prefill kernel takes a chunk of several queries, new positions of one request, and
 # each may read up to its own position. Five queries at the end of
@@ -605,9 +622,13 @@ else:
 shown
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # The last row is the one whose logits select the next token, and it is right. The four before it have seen their
 # future: in the next layer their keys and values are computed from that, and stay in the cache. Decoding alone, one
 # query at a time, never shows it. A test has to compare every row of a chunk.
+#
+# </details>
 #
 # | wrong line | a test that does not find it | a test that does |
 # |---|---|---|
@@ -656,6 +677,24 @@ else:  # in a process of its own, since this one interprets
 # Log-sum-exps of such kernels meet where outputs are merged, and not all have the same base: FlashInfer's is 2. vLLM's
 # function for it has a switch, `is_lse_base_on_e`.
 #
+# ## Two more exercises
+#
+# The first is in plain torch: a merge of splits is handed to you, and you find out whether it is right. The second asks
+# what a log of the kernel counted. `hint` and `solution` help as above.
+
+
+# %%
+def merge_is_right(merge):
+    """True if merge(part, lse2) weighs each split by 2 ** lse2, whatever lse2 is."""
+    ...
+
+
+check("21.5b-5", merge_is_right)
+
+# %%
+check("21.5b-6", None)
+
+# %% [markdown]
 # ## Summary
 #
 # - The kernel reads blocks where they lie: position, entry of the table, block, slot, row of a head.

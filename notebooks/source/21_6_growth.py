@@ -37,10 +37,13 @@
 # %% tags=["setup"]
 import sys
 
-if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
+if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing that is there
     import subprocess
 
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+    pip = f"{sys.executable} -m pip"
+    add = f"{pip} list --format=freeze > there.txt && {pip} install -c there.txt kvlab[serve] anywidget"
+    done = subprocess.run(add, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
 import inspect
 import statistics
@@ -522,7 +525,7 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # hints, `hint("21.6-1", 2)` the second; `solution("21.6-1")` shows a worked solution. What is right is computed by the engine when you ask.
 
 # %%
-check({"21.6-1": None, "21.6-2": None})
+check({"21.6-1": None, "21.6-2": None, "21.6-7": None})
 
 
 # %%
@@ -550,6 +553,15 @@ def append(keys, values, k, v):
 
 
 check("21.6-5", append)
+
+
+# %%
+def append_is_right(append):
+    """True if nothing that was cached changes, and all that is new stands behind it."""
+    ...
+
+
+check("21.6-6", append_is_right)
 
 # %%
 for request_id in list(halfway.engine.requests):  # the one that was stopped halfway

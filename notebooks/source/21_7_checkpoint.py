@@ -16,7 +16,7 @@
 #
 # **Four questions about the whole chapter, and twelve beliefs that many people hold. You answer first; then the engine does.**
 #
-# 20 minutes · any laptop, no GPU, no network
+# 45 minutes, of them 22 for the exercises · any laptop, no GPU, no network
 #
 # This page goes the other way round. Choose **Edit ▸ Clear Outputs of All Cells** first, so that no answer stands on the page, and
 # then go down with <kbd>Shift</kbd>+<kbd>Enter</kbd>. At each cell with `predict` write your answers in place of `None`, run it, and
@@ -30,7 +30,7 @@
 # tokens: the first over the prompt, each later one over the token selected last. It ends in **logits**, scores of all tokens, from
 # which the next token is **selected**: it is an **output**. An **engine** serves many requests in **steps**, each of which is one pass for all that take part.
 #
-# Where the run gives another answer than you, the box says why. These sections say more:
+# Where the run gives another answer than you, the box says why; what the tables show is folded away under each run. These sections say more:
 # [21.1](21_1_reuse.ipynb) keys, values and heads, [21.2](21_2_latency.ipynb) latencies, [21.3](21_3_scheduling.ipynb) scheduling,
 # [21.4](21_4_prefix.ipynb) prefixes, [21.5](21_5_paging.ipynb) blocks, [21.6](21_6_growth.ipynb) growth.
 #
@@ -42,10 +42,13 @@
 # %% tags=["setup"]
 import sys
 
-if "google.colab" in sys.modules:  # elsewhere kvlab is installed already
+if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing that is there
     import subprocess
 
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "kvlab"], check=True)
+    pip = f"{sys.executable} -m pip"
+    add = f"{pip} list --format=freeze > there.txt && {pip} install -c there.txt kvlab[serve] anywidget"
+    done = subprocess.run(add, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
 import copy
 import statistics
@@ -121,8 +124,12 @@ assert rows == [(6, 5), (7, 6), (8, 7)]
 reveal("21.7-p1", cached)
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # The first line is the moment that was asked for. The output has been selected and stands in the text; its keys and values come with the
 # second pass, which reads it. The text stays one token ahead to the end.
+#
+# </details>
 #
 # ### Forty tokens in 200 ms
 #
@@ -155,8 +162,12 @@ assert rates == [200, 200, 200] and tpots == [20, 10, 5]
 reveal("21.7-p2", all(tpot == 5 for tpot in tpots))
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # Three workloads, each of 40 tokens in 200 ms: one rate, three TPOTs. The rate says how much the engine gives, and nothing about how long
 # one reader waits for the next token.
+#
+# </details>
 #
 # ### Another third block
 #
@@ -218,9 +229,13 @@ assert list(under.values()) == [2, 0, 0, 0, 0] and reusable["block 3"] == 2
 reveal("21.7-p3", reusable["block 3"])
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # Blocks 1 and 2 stay valid where model, adapter (a small change of the weights for one group of requests), positions and settings are the
 # same. The settings that were changed here: keys and values stored in half precision. The positions: one token in front moves every
 # other. A change in block 1 or 2 makes that block and all later ones useless, since those were computed from it.
+#
+# </details>
 #
 # ### The end of a request
 #
@@ -275,8 +290,12 @@ after_a, after_b = lives["retain"][1], lives["retain"][2]
 reveal("21.7-p4", "a" if after_a[2] else "b" if after_b[2] else "c")
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # After the last reference nothing stands in the way. With *retain* the block waits at the end of the queue of free blocks and is found if the
 # same beginning comes again; whoever needs a block may take it all the same. With *release* its identity goes at once.
+#
+# </details>
 #
 # The same run under *release*, step by step, in the engine's own record. Use the buttons or the arrow keys.
 
@@ -329,11 +348,15 @@ share = {1 / 4: "a", 1 / 2: "b", 1: "c"}[each["random, 2 of 8"] / each["random, 
 reveal({"21.7-p5": grows, "21.7-p6": share})
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # An operation is a multiplication or an addition. The multiplications by the weights (projections, feed-forward parts) work on the one new
 # position, whatever the length. What grows is attention: each position in the cache is
 # scored and its value mixed, by every query head. (In the two small models that is most of the work, so their totals grow much; in a large one
 # it is little until a text is long.) With GQA the stored bytes fall to a quarter, and this arithmetic stays. The third model's passes have
 # 1,536 operations fewer since the new position gets fewer keys and values, and as many fewer at every length.
+#
+# </details>
 #
 # ### Blocks and answers
 #
@@ -365,7 +388,11 @@ assert held == [1, 2]
 reveal({"21.7-p7": depends, "21.7-p8": held[0]})
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # The answers are the same. And the second block comes with the pass that reads the fifth token.
+#
+# </details>
 #
 # ### Finding what was there
 #
@@ -397,10 +424,14 @@ assert same_text and other.num_cached_tokens == 0
 reveal({"21.7-p9": hits[64], "21.7-p10": other.num_cached_tokens > 0})
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # With 64 tokens all four blocks are there, and one is computed again: keys and values give no logits, so the last position must be. With 65 the
 # last position lies in a fifth block, and all four are used. With 63 the fourth block is not full, so nobody finds it; with 16 the only block
 # is the last one. The second text begins with "Ada" as three tokens, a letter each: other token
 # ids from the first block on.
+#
+# </details>
 #
 # ### When room runs out
 #
@@ -457,8 +488,12 @@ assert len(evicted) > 5 and tuple(reader.output_token_ids) == alone.outputs[0].t
 reveal({"21.7-p11": reader_gets, "21.7-p12": len(in_use) > 0})
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # Preemption costs time: everything is computed again. Its tokens are no part of the blocks, so the answer goes on where it was. And what is
 # evicted was in no table.
+#
+# </details>
 #
 # ### Copies and formats
 #
@@ -496,8 +531,12 @@ fewer = {(True, True): "a", (True, False): "b", (False, True): "c"}
 reveal({"21.7-p13": copied[8], "21.7-p14": fewer[cache_shrinks, weights_shrink]})
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # Eight tokens fill two blocks: each continuation goes on in a block of its own, and nothing is copied. Six leave the second block half full, and
 # two of the three take a copy; the third goes on in the original. The format of the cache leaves the weights alone.
+#
+# </details>
 #
 # ### Limits and means
 #
@@ -539,8 +578,12 @@ nearest = min({"a": 55, "b": 11, "c": 100}.items(), key=lambda option: abs(optio
 reveal({"21.7-p15": what_happens, "21.7-p16": nearest[0]})
 
 # %% [markdown]
+# <details><summary>What the run shows</summary>
+#
 # The limit is one of a step. And the two means answer two questions: how a request fared, and how long a gap was: (100 + 100 &middot; 10) / 101
 # ms. A report has to say which one it gives.
+#
+# </details>
 #
 # ## Your score
 #

@@ -223,7 +223,8 @@ def test_misuse_is_refused_by_name():
         manager.fork(a, a)
     with pytest.raises(ValueError, match="'X' holds no blocks"):
         manager.fork(Request("X", [1]), Request("Y", [1]))
-    with pytest.raises(ValueError, match="block_size is 0"):
-        make(4, block_size=0)
+    for size in (0, True):
+        with pytest.raises(ValueError, match=f"block_size is {size}"):
+            make(4, block_size=size)
     with pytest.raises(ValueError, match="no tokens"):
         Request("empty", [])

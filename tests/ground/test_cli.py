@@ -168,6 +168,25 @@ def test_lab_no_browser(clone, jupyter, monkeypatch) -> None:
     assert "--no-browser" in jupyter[0]
 
 
+def test_lab_names_the_page_that_it_put_beside_an_edited_one(clone, jupyter) -> None:
+    run("lab")
+    cell = '{"cells": [{"cell_type": "code", "source": ["mine"]}]}'
+    (clone / "workbook" / "21_0_start.ipynb").write_text(cell, encoding="utf-8")
+    (clone / START).write_text(cell.replace("mine", "newer"), encoding="utf-8")
+    said = run("lab").output.replace("\n", "")
+    beside = clone / "workbook" / f"21_0_start.new-{kvlab.__version__}.ipynb"
+    assert f"A newer page is beside the one that you have edited: {beside}" in said
+    assert "newer" in beside.read_text(encoding="utf-8")
+
+
+def test_lab_without_jupyterlab_says_how_to_get_it(clone, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "jupyterlab.labapp", None)
+    result = run("lab")
+    assert result.exit_code == 2
+    assert 'pip install "kvlab[lab]"' in result.stderr
+    assert not (clone / "workbook").exists()
+
+
 def test_lab_outside_a_clone_says_so(tmp_path: Path, jupyter, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "START_PAGE", "notebooks/absent.ipynb")

@@ -104,6 +104,7 @@ def test_a_whole_generation_needs_no_jupyter_package_and_no_transformers():
     loaded = modules_after("import kvlab; kvlab.LLM('tiny').generate([0, 2, 3])")
     assert "torch" in loaded
     assert not loaded & (JUPYTER | {"transformers"})
+    assert "triton" not in loaded  # its mode must still be open, for kernels that are watched
 
 
 def test_every_promised_name_is_there():

@@ -1,5 +1,6 @@
 """The README's links and map and CITATION's address are written from book.toml alone."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -48,6 +49,35 @@ def test_an_address_reaches_readme_and_citation(clone: Path) -> None:
     citation = yaml.safe_load((clone / "CITATION.cff").read_text("utf-8"))
     assert citation["repository-code"] == ADDRESS
     assert links.write(clone) == []  # a second time changes nothing
+
+
+def test_each_written_section_has_its_colab_badge(clone: Path) -> None:
+    set_address(clone, ADDRESS)
+    links.write(clone)
+    readme = (clone / "README.md").read_text("utf-8")
+    rows = [line for line in readme.splitlines() if line.startswith("| 21.")]
+    assert len(rows) == 9
+    for row in rows:
+        number, page = row.split()[1], re.search(r"notebooks/\w+\.ipynb", row)[0]
+        there = f"https://colab.research.google.com/github/someone/kvlab-copy/blob/main/{page}"
+        assert f"[![Open {number} in Colab]({links.COLAB_BADGE})]({there})" in row
+    table = readme[readme.index("<!-- map:start -->") :].splitlines()[1:12]
+    assert {line.count("|") for line in table} == {7}  # six columns, in the head too
+
+
+def test_without_an_address_the_map_has_no_column_for_it(clone: Path) -> None:
+    set_address(clone, "")
+    links.write(clone)
+    assert "| section | title | minutes | hardware | state |\n" in (clone / "README.md").read_text()
+
+
+def test_a_section_that_is_not_written_has_no_badge(clone: Path) -> None:
+    set_address(clone, ADDRESS)
+    text = (clone / "book.toml").read_text("utf-8").replace("written = true", "written = false", 1)
+    (clone / "book.toml").write_text(text, encoding="utf-8")
+    links.write(clone)
+    (row,) = re.findall(r"^\| 21\.0 .*$", (clone / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert "planned" in row and "colab" not in row
 
 
 def test_an_address_elsewhere_has_no_badges(clone: Path) -> None:

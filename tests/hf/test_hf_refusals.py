@@ -11,6 +11,14 @@ from kvlab.tensors.lora import random_adapter
 SMALL = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2}
 HEADS = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 48}
 MLA = {**HEADS, "kv_lora_rank": 16, "q_lora_rank": 16, "n_routed_experts": 4}
+LLAMA4 = {  # the layers of Scout that attend in chunks are refused by their kind
+    **HEADS,
+    "head_dim": 8,
+    "intermediate_size_mlp": 48,
+    "num_local_experts": 2,
+    "layer_types": ["full_attention"] * 2,
+    "no_rope_layers": [1, 0],
+}
 REFUSED = {
     "MambaForCausalLM": ("Mamba", SMALL, "running state"),
     "Mamba2ForCausalLM": ("Mamba2", {**SMALL, "num_heads": 8, "head_dim": 8}, "running state"),
@@ -28,6 +36,7 @@ REFUSED = {
         "encoder-decoder",
     ),
     "Lfm2ForCausalLM": ("Lfm2", {**HEADS, "layer_types": ["conv", "full_attention"]}, "kind conv"),
+    "Llama4ForCausalLM": ("Llama4", LLAMA4, "place in the row .attn_temperature_tuning"),
     "BloomForCausalLM": (
         "Bloom",
         {"vocab_size": 97, "hidden_size": 32, "n_layer": 2, "n_head": 4},
@@ -36,9 +45,12 @@ REFUSED = {
 }
 
 
+CONFIGS = {"Llama4": "Llama4Text"}
+
+
 def refused(name):
     family, keys, why = REFUSED[name]
-    config = getattr(transformers, f"{family}Config")(**keys)
+    config = getattr(transformers, f"{CONFIGS.get(family, family)}Config")(**keys)
     return getattr(transformers, name), config, rf"^{name} does not run on .*{why}"
 
 
@@ -60,6 +72,14 @@ def test_a_folder_is_refused_before_its_weights_are_read(name, tmp_path):
     config.save_pretrained(tmp_path)  # there are no weights at all
     with pytest.raises(ValueError, match=message):
         load_llm(tmp_path)
+
+
+def test_llama_4_without_that_scale_runs():
+    config = transformers.Llama4TextConfig(**LLAMA4, attn_temperature_tuning=False)
+    torch.manual_seed(4)
+    model, ids = transformers.Llama4ForCausalLM(config).eval(), tokens(13)
+    (found,) = paged_logits(open_decoder(model), [ids], 5)
+    assert float((found - own_logits(model, ids)).abs().max()) < 1e-4
 
 
 def test_keys_and_values_of_different_widths():

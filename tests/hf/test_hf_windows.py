@@ -53,4 +53,6 @@ def test_one_layer_that_attends_to_everything_keeps_every_block(family):
 def test_the_widest_window_decides(windows, widest):
     sizes = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 8)
     heads = {"num_layers": 2, "num_query_heads": 2, "num_kv_heads": 1, "head_dim": 4}
-    assert TransformersConfig(**sizes, **heads, windows=windows).widest_window == widest
+    config = TransformersConfig(**sizes, **heads, windows=windows)
+    assert config.widest_window == widest
+    assert tuple(map(config.window_of, range(len(windows)))) == windows

@@ -121,6 +121,7 @@ def test_elapsed_holds_all_of_the_work():
         ({"dtype": torch.bfloat16}, "bfloat16 on a CPU; give float32"),
         ({"dtype": "float16"}, "float16 on a CPU"),
         ({"seconds": 0}, "seconds is 0; give a number above 0"),
+        ({"seconds": True}, "seconds is True; give a number above 0"),
         ({"seconds": None}, "seconds is None; give a number above 0"),
     ],
 )

@@ -129,6 +129,7 @@ def test_the_key_comes_from_the_environment_and_is_not_shown():
         (["http://a", "--keep-text"], "give --out as well"),
         (["http://a", "--on", "3"], "--on and --off belong together"),
         (["http://a", "--burstiness", "2"], "need a finite --request-rate"),
+        (["http://a", "--request-rate", "5e-324"], "would leave after inf s"),
         (["http://a", "--random-range-ratio", "1"], "--random-range-ratio is 1.0"),
         (["http://a", "--num-prompts", "0"], "num_requests is 0"),
         (["http://a", "--extra-body", "[1]"], "--extra-body is '[1]'; give a JSON object"),
@@ -161,8 +162,25 @@ def test_arrivals_and_lengths_by_their_options():
     assert lengths_around(100, 0.25) == Uniform(75, 125)
 
 
-def test_ctrl_c_prints_what_was_measured(tmp_path):
-    """The real program gets SIGINT while its third request is under way."""
+def in_the_background():
+    """As a shell starts a job with &: SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def in_the_foreground():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("sent", "started", "code"),
+    [
+        (signal.SIGINT, in_the_foreground, 130),
+        (signal.SIGTERM, in_the_foreground, 143),
+        (signal.SIGTERM, in_the_background, 143),
+    ],
+)
+def test_ctrl_c_or_kill_prints_what_was_measured(tmp_path, sent, started, code):
+    """The real program gets a signal while its third request is under way."""
     stuck, hold = threading.Event(), threading.Event()
 
     def silent_after_two(reply):
@@ -177,11 +195,13 @@ def test_ctrl_c_prints_what_was_measured(tmp_path):
         file = tmp_path / "run.jsonl"
         command = [sys.executable, "-m", "kvlab.cli", "load", server.url]
         command += ["--num-prompts", "9", "--out", str(file)]
-        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        program = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=started
+        )
         assert stuck.wait(60)
-        program.send_signal(signal.SIGINT)
+        program.send_signal(sent)
         output, errors = program.communicate(timeout=60)
     hold.set()
-    assert program.returncode == 130, errors.decode()
+    assert program.returncode == code, errors.decode()
     assert "2 completed, 1 failed, 6 not sent: interrupted" in output.decode()
     assert len(file.read_text().splitlines()) == 9

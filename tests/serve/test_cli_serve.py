@@ -15,7 +15,7 @@ from serve_cases import LONG, PROMPT
 from typer.testing import CliRunner
 
 import kvlab
-from kvlab import cli
+from kvlab import cli, cli_serve
 
 COMMAND = [sys.executable, "-m", "kvlab.cli", "serve", "--port", "0"]
 
@@ -24,7 +24,10 @@ COMMAND = [sys.executable, "-m", "kvlab.cli", "serve", "--port", "0"]
 def passed(monkeypatch) -> list:
     """Stands in for kvlab.cli_serve; the list holds what `run` was called with."""
     calls = []
-    fake = types.SimpleNamespace(run=lambda model, **options: calls.append((model, options)))
+    fake = types.SimpleNamespace(
+        run=lambda model, **options: calls.append((model, options)),
+        named_folders=cli_serve.named_folders,
+    )
     monkeypatch.setattr(kvlab, "cli_serve", fake, raising=False)
     monkeypatch.delenv("KVLAB_API_KEY", raising=False)
     return calls
@@ -45,6 +48,14 @@ def test_options_are_passed_on(passed, monkeypatch):
     assert (options["order"], options["enable_prefix_caching"]) == ("priority", False)
 
 
+def test_adapters_are_named_once_each_or_several_in_a_row(passed):
+    for words in (["a=x", "--lora-modules", "b=y=z"], ["a=x", "b=y=z"]):
+        assert CliRunner().invoke(cli.app, ["serve", "--lora-modules", *words]).exit_code == 0
+        assert passed.pop()[1]["lora_modules"] == {"a": "x", "b": "y=z"}
+    assert CliRunner().invoke(cli.app, ["serve"]).exit_code == 0
+    assert passed[0][1]["lora_modules"] == {}
+
+
 @pytest.mark.parametrize(
     "arguments, named",
     [
@@ -53,6 +64,10 @@ def test_options_are_passed_on(passed, monkeypatch):
         (["--model", "/no/such/folder"], "neither 'tiny' nor a folder"),
         (["--port", "70000"], "port is 70000"),
         (["--order", "random"], "order is 'random'"),
+        (["--lora-modules", "short"], "has 'short'; give NAME=FOLDER"),
+        (["--lora-modules", "a=x", "a=y"], "has 'a=y'; give NAME=FOLDER, each name once"),
+        (["--lora-modules", "short=/no/such"], "'/no/such' is not a folder"),
+        (["a=x"], "'a=x' belongs to no option"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, named, monkeypatch):
@@ -146,7 +161,7 @@ def test_told_twice_it_ends_what_runs(start):
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_an_import_swallows_ends_it_all_the_same(monkeypatch, sent):
     """Loading torch catches what it pleases; a server that went on would hear nothing of it."""
-    from kvlab import LLM, cli_serve
+    from kvlab import LLM
     from kvlab.serve import server
 
     def deaf(model: str) -> LLM:

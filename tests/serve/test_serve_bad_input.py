@@ -5,7 +5,7 @@ import socket
 
 import httpx
 import pytest
-from serve_cases import PROMPT
+from serve_cases import LONG, PROMPT, settled
 
 pytestmark = pytest.mark.usefixtures("clean")
 JSON = {"Content-Type": "application/json"}
@@ -239,3 +239,14 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_forgotten(server, http)
             b'\r\nContent-Length: 500\r\n\r\n{"prompt": '
         )
     assert http.get("/health").status_code == 200
+
+
+def test_a_client_that_shuts_its_sending_side_counts_as_gone(server, http):
+    """On the wire it looks like one that has hung up, whose blocks have to come free."""
+    body = json.dumps(LONG).encode()
+    head = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n" + head + body)
+        raw.shutdown(socket.SHUT_WR)
+        assert raw.recv(100) == b""
+    assert settled(server) == (0, 0)

@@ -35,7 +35,7 @@ def test_any_object_is_taken_or_refused_by_name(body, chat):
     base = {"messages": [{"role": "user", "content": "x"}]} if chat else {"prompt": "x"}
     read = protocol.chat if chat else protocol.completion
     try:
-        asked = read(base | body, "tiny")
+        asked = read(base | body, ("tiny",))
     except ApiError as error:
         assert error.status in (400, 404)
         assert error.param is not None and error.code is not None
@@ -49,35 +49,35 @@ def test_any_object_is_taken_or_refused_by_name(body, chat):
 def test_a_neutral_field_changes_nothing(body):
     """What is not known is refused, so an accepted body without its unread fields is the same."""
     try:
-        asked = protocol.completion({"prompt": "x"} | body, "tiny")
+        asked = protocol.completion({"prompt": "x"} | body, ("tiny",))
     except ApiError:
         return
     known = {k: v for k, v in body.items() if k not in (*protocol.NOT_OFFERED, *protocol.IGNORED)}
-    assert protocol.completion({"prompt": "x"} | known, "tiny") == asked
+    assert protocol.completion({"prompt": "x"} | known, ("tiny",)) == asked
 
 
 def test_every_field_that_is_not_offered_is_refused_with_a_value_that_asks_for_something():
     for name in protocol.NOT_OFFERED:
         with pytest.raises(ApiError, match=f"{name} is not offered") as refused:
-            protocol.completion({"prompt": "x", name: "something"}, "tiny")
+            protocol.completion({"prompt": "x", name: "something"}, ("tiny",))
         assert refused.value.param == name
 
 
 def test_true_is_not_one():
     with pytest.raises(ApiError, match="repetition_penalty is not offered"):
-        protocol.completion({"prompt": "x", "repetition_penalty": True}, "tiny")
+        protocol.completion({"prompt": "x", "repetition_penalty": True}, ("tiny",))
     with pytest.raises(ApiError, match="use_beam_search is not offered"):
-        protocol.completion({"prompt": "x", "use_beam_search": 0}, "tiny")
+        protocol.completion({"prompt": "x", "use_beam_search": 0}, ("tiny",))
 
 
 def test_defaults_are_openais():
-    asked = protocol.completion({"prompt": "x"}, "tiny")
+    asked = protocol.completion({"prompt": "x"}, ("tiny",))
     assert (asked.max_tokens, asked.params.temperature, asked.params.top_p) == (16, 1.0, 1.0)
     assert (asked.params.n, asked.params.seed, asked.stream, asked.echo) == (1, None, False, False)
-    talk = protocol.chat({"messages": [{"role": "developer", "content": "x"}]}, "tiny")
+    talk = protocol.chat({"messages": [{"role": "developer", "content": "x"}]}, ("tiny",))
     assert (talk.max_tokens, talk.messages) == (None, (("system", "x"),))
     newer = {"messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 3}
-    assert protocol.chat(newer | {"max_tokens": 9}, "tiny").max_tokens == 3
+    assert protocol.chat(newer | {"max_tokens": 9}, ("tiny",)).max_tokens == 3
 
 
 @given(st.binary(max_size=60))
