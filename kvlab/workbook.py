@@ -9,8 +9,9 @@ that says so. `kvlab reset` gives a page back as shipped, and keeps the reader's
 
 import hashlib
 import json
-import shutil
+import os
 import sysconfig
+import tempfile
 from datetime import datetime
 from pathlib import Path
 
@@ -29,30 +30,84 @@ def prepare(
 
     home: the copies are in home/workbook. pages: the shipped notebooks; home/notebooks in a clone.
     number: the version that ships them. Returns the folder of copies, and the pages that were put
-    beside an edited copy now.
+    beside an edited copy now. Raises ValueError for a link that leads nowhere, OSError for what
+    cannot be written; pages that were copied before that are on record.
     """
     pages = pages or home / "notebooks"
-    folder = home / FOLDER
-    folder.mkdir(exist_ok=True)
+    folder = _folder(home)
     record = _record(folder)
-    beside = []
+    beside: list[Path] = []
+    try:
+        _bring(pages, folder, number, record, beside)
+    finally:
+        _write_record(folder, record)
+    return folder, beside
+
+
+def _bring(
+    pages: Path, folder: Path, number: str, record: dict[str, str | None], beside: list[Path]
+) -> None:
+    """`prepare`'s work; `record` and `beside` hold what is done so far."""
     for shipped in sorted(pages.glob("*.ipynb")):
         place = folder / shipped.name
         if not _is_free(place, fingerprint(shipped), record):
             if _is_known(shipped, record):
                 continue
-            place = _place_beside(place, number, record)
+            place = _place_beside(place, fingerprint(shipped), number, record)
             beside.append(place)
         if not place.exists() or fingerprint(place) != fingerprint(shipped):
-            shutil.copyfile(shipped, place)
+            _replace(place, shipped.read_bytes())
         record[place.name] = fingerprint(shipped)
-    _write_record(folder, record)
-    return folder, beside
+
+
+def _folder(home: Path) -> Path:
+    """home/workbook, made if it is missing."""
+    folder = home / FOLDER
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file, and your copies go into a folder of this name")
+    refuse_dangling(folder)
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def refuse_dangling(place: Path) -> None:
+    """Raises ValueError for a link whose target is gone: a copy would land there, elsewhere."""
+    if place.is_symlink() and not place.exists():
+        raise ValueError(
+            f"{place} is a link to {os.readlink(place)}, which is not there: delete the link"
+        )
+
+
+def _replace(place: Path, content: bytes) -> None:
+    """Write a file whole, or not at all: Ctrl-C or a full disk leaves what was there before.
+
+    A link stays one: its target is written.
+    """
+    target = place.resolve()
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(name, _mode(target))
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _mode(target: Path) -> int:
+    """Permissions: those that the file has; of a new one, readable by all, as umask allows."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _is_free(place: Path, now: str | None, record: dict[str, str | None]) -> bool:
     """Whether writing the shipped page there loses no edit; now: the shipped page's fingerprint."""
     if not place.exists():
+        refuse_dangling(place)
         return True
     there = fingerprint(place)
     return there is not None and there in (now, record.get(place.name))
@@ -64,12 +119,13 @@ def _is_known(shipped: Path, record: dict[str, str | None]) -> bool:
     return fingerprint(shipped) in {record[name] for name in ours}
 
 
-def _place_beside(copy: Path, number: str, record: dict[str, str | None]) -> Path:
-    """As 21_6_growth.new-0.2.0.ipynb; with -2, -3 ... where the reader has edited that one too."""
+def _place_beside(copy: Path, now: str | None, number: str, record: dict[str, str | None]) -> Path:
+    """As 21_6_growth.new-0.2.0.ipynb; with -2, -3 ... where the reader has edited that one too.
+    now: the shipped page's fingerprint."""
     stem = f"{copy.stem}.new-{number}"
     for name in (stem, *(f"{stem}-{more}" for more in range(2, 100))):
         place = copy.with_name(name + copy.suffix)
-        if _is_free(place, None, record):
+        if _is_free(place, now, record):
             return place
     raise ValueError(f"{copy.parent} holds a hundred pages named {stem}: move some away")
 
@@ -81,14 +137,14 @@ def reset(home: Path, pages: Path, page: str, now: datetime) -> tuple[Path, Path
     page that is not shipped.
     """
     shipped = _shipped(pages, page)
-    folder = home / FOLDER
-    folder.mkdir(exist_ok=True)
+    folder = _folder(home)
     copy = folder / shipped.name
+    refuse_dangling(copy)
     kept = None
     if copy.exists() and copy.read_bytes() != shipped.read_bytes():
         kept = set_aside(copy, now)
     if kept or not copy.exists():
-        shutil.copyfile(shipped, copy)
+        _replace(copy, shipped.read_bytes())
     _write_record(folder, _record(folder) | {shipped.name: fingerprint(shipped)})
     return copy, kept
 
@@ -115,19 +171,25 @@ def set_aside(path: Path, now: datetime) -> Path:
 
 
 def _record(folder: Path) -> dict[str, str | None]:
-    path = folder / RECORD
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    """What was written down; nothing where the file is missing or damaged."""
+    try:
+        found = json.loads((folder / RECORD).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    texts = found.items() if isinstance(found, dict) else ()
+    return {name: mark for name, mark in texts if mark is None or isinstance(mark, str)}
 
 
 def _write_record(folder: Path, record: dict[str, str | None]) -> None:
-    (folder / RECORD).write_text(json.dumps(record, indent=1), "utf-8")
+    _replace(folder / RECORD, json.dumps(record, indent=1).encode())
 
 
 def fingerprint(path: Path) -> str | None:
-    """sha256 over the cells' kinds and sources, outputs apart; None for what is no notebook."""
+    """sha256 over the cells' kinds and sources, outputs apart; None for what is no notebook,
+    or cannot be read."""
     try:
         cells = json.loads(path.read_text("utf-8"))["cells"]
         parts = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -3,6 +3,7 @@
 mdBook does the work, told by book.toml; this command sees to it that nothing goes wrong unseen.
 mdBook skips a preprocessor that does not answer and exits with 0 after lines that say ERROR. So the
 old site is deleted first, such a line fails the build, and the new site is checked (checks.py).
+A site carries the list of its files (own_files.py): nothing else is ever deleted.
 """
 
 import json
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from kvlab.book.checks import Page, problems
 from kvlab.book.manifest import read
+from kvlab.book.own_files import delete_old, mark
 from kvlab.book.prose import FILES
 from kvlab.widgets.modules import FOLDER, PARTS
 
@@ -31,18 +33,20 @@ UNPUBLISHED = (
 def build(root: Path, out: Path | None = None) -> Path:
     """Build `root`'s book into `out` (default: the folder that book.toml names); returns it.
 
-    Raises ValueError that tells what is wrong with the book, one line each.
+    Raises ValueError that tells what is wrong with the book, one line each; and for a folder that
+    holds anything but an old site, which is left as it is.
     """
     out = out or root / build_folder(root)
-    if out.exists():
-        _delete(out)
-    said = _mdbook(root, out)
-    if wrong := TROUBLE.findall(said):
-        raise ValueError("\n".join(["mdBook complains:", *wrong]))
-    for name in UNPUBLISHED:
-        _delete(out / name)
-    _write_views(out)
-    _copy_linked(root, out)
+    delete_old(out)
+    try:
+        said = _mdbook(root, out)
+        if wrong := TROUBLE.findall(said):
+            raise ValueError("\n".join(["mdBook complains:", *wrong]))
+        _leave_out(out)
+        _write_views(out)
+        _copy_linked(root, out)
+    finally:
+        mark(out)
     sections = [section.notebook for section in read(root).written]
     if found := problems(out, sections):
         raise ValueError("\n".join([f"the book in {out} has mistakes:", *found]))
@@ -55,15 +59,14 @@ def build_folder(root: Path) -> str:
     return table.get("build", {}).get("build-dir", "book")
 
 
-def _delete(place: Path) -> None:
-    """A file, or a folder that is an old site of ours; another folder is never touched."""
-    if place.is_file():
-        place.unlink()
-    elif place.is_dir():
-        ours = place.name in UNPUBLISHED or (place / ".nojekyll").is_file()
-        if not ours and any(place.iterdir()):
-            raise ValueError(f"{place} holds something else than an old book: name another folder")
-        shutil.rmtree(place)
+def _leave_out(out: Path) -> None:
+    """What mdBook has copied into the new site, and nobody reads there."""
+    for name in UNPUBLISHED:
+        place = out / name
+        if place.is_dir():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
 
 
 def _mdbook(root: Path, out: Path) -> str:
