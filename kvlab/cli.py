@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(book_commands.app, name="book")
 START_PAGE = "notebooks/21_0_start.ipynb"
+NO_ROOM = ("failed to map segment", "annot allocate memory")  # what the system's loader says
 
 
 @contextmanager
@@ -35,9 +36,18 @@ def plain_errors() -> Iterator[None]:
     except BrokenPipeError:  # the reader of our output went away, as in `kvlab generate ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except (ValueError, OSError, MemoryError) as error:
-        typer.echo(f"kvlab: {error or 'out of memory'}", err=True)
+    except (ValueError, OSError, MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and not any(sign in str(error) for sign in NO_ROOM):
+            raise
+        typer.echo(f"kvlab: {_one_line(error)}", err=True)
         raise typer.Exit(2) from None
+
+
+def _one_line(error: Exception) -> str:
+    """What an exception says; one that says nothing is known by its kind."""
+    if isinstance(error, ImportError):
+        return f"out of memory while a package was loaded ({error})"
+    return str(error) or ("out of memory" if isinstance(error, MemoryError) else repr(error))
 
 
 @app.command()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvlab.serve.server import Server
 
+EXTRA = ("starlette", "uvicorn", "httpx", "prometheus_client", "jinja2")  # kvlab[serve]
+
 
 def run(
     model: str,
@@ -84,7 +86,9 @@ def _server(
 ) -> "Server":
     try:
         from kvlab.serve.server import Server, checked_host
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
         from kvlab.doctor import install_command
 
         raise ValueError(f"{error.name} is missing; {install_command('serve')}") from None

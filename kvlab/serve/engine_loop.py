@@ -21,6 +21,8 @@ from kvlab.llm import LLM
 from kvlab.serve.errors import ApiError, engine_failed, stopping
 from kvlab.serve.job import Item, Job, Running
 from kvlab.serve.metrics import Metrics
+from kvlab.serve.models import Models, not_served
+from kvlab.tensors.out_of_memory import NotEnoughMemory
 
 T = TypeVar("T")
 SENDING_SECONDS = 0.05  # at most, for a step's results to be sent before the next step
@@ -30,8 +32,11 @@ log = logging.getLogger("kvlab.serve")
 class EngineLoop:
     """Start, submit, abort, close. A job is in `_running` from its acceptance to its last piece."""
 
-    def __init__(self, llm: LLM, metrics: Metrics, stream_interval: int = 1) -> None:
-        self._llm, self._metrics, self._interval = llm, metrics, stream_interval
+    def __init__(
+        self, llm: LLM, models: Models, metrics: Metrics, stream_interval: int = 1
+    ) -> None:
+        self._llm, self._models = llm, models
+        self._metrics, self._interval = metrics, stream_interval
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._running: dict[str, Running] = {}
         self._outbox: list[tuple[Job, Item]] = []
@@ -142,7 +147,8 @@ class EngineLoop:
     def _step_failed(self, error: Exception) -> None:
         """The engine took the step back; the jobs that were in it end, the others go on."""
         stack = "".join(traceback.format_tb(error.__traceback__))
-        log.error("%s in a step of the engine\n%s", type(error).__name__, stack)
+        said = f": {error}" if isinstance(error, NotEnoughMemory) else ""
+        log.error("%s in a step of the engine%s\n%s", type(error).__name__, said, stack)
         step = self._llm.engine.scheduler.step_index
         jobs = list(self._running.values())
         for running in [r for r in jobs if r.took_part(step)] or jobs:
@@ -169,6 +175,9 @@ class EngineLoop:
     def _begin(self, job: Job) -> None:
         """Queue a job's prompts. A prompt that can never run refuses the whole job."""
         asked, streams = job.asked, []
+        if asked.model not in self._models.names:  # unloaded since the request was checked
+            self._outbox.append((job, not_served(asked.model, self._models.names)))
+            return
         limit = self._llm.engine.scheduler.config.max_model_len
         try:
             for number, prompt in enumerate(job.prompts):

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from kvlab.tensors.out_of_memory import NotEnoughMemory
+
 
 class ApiError(Exception):
     """An answer other than success.
@@ -42,7 +44,10 @@ class ApiError(Exception):
 
 
 def engine_failed(error: BaseException) -> ApiError:
-    """A step raised. Its message may quote another request's text, so only its kind is told."""
+    """A step raised. Its message may quote another request's text, so only its kind is told;
+    that of NotEnoughMemory is ours, and holds numbers and what helps."""
+    if isinstance(error, NotEnoughMemory):
+        return ApiError(500, str(error), code="out_of_memory")
     return ApiError(
         500,
         f"the engine failed in a step of this request ({type(error).__name__}); it was ended, "

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from kvlab.core.checked import shown
 from kvlab.llm import LLM
+from kvlab.serve.errors import ApiError
+from kvlab.tensors.lora import Adapter
 
 
 class Models:
@@ -34,11 +36,10 @@ class Models:
                 f"adapter {base!r} cannot be asked for: {base!r} is the name of the model itself; "
                 "give another"
             )
-        read = {name: llm.read_adapter(name, folder) for name, folder in folders.items()}
-        for name, adapter in read.items():
-            llm.load_adapter(name, adapter)
-        self._llm, self._created = llm, created
-        self._base, self._folders = base, {name: str(path) for name, path in folders.items()}
+        read = {name: _read(llm, name, folder) for name, folder in folders.items()}
+        made = {name: llm.load_adapter(name, adapter) for name, adapter in read.items()}
+        self._llm, self._created, self._base = llm, created, base
+        self._roots = {name: (made[name], str(path)) for name, path in folders.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,10 +58,28 @@ class Models:
             "object": "model",
             "created": self._created,
             "owned_by": "kvlab",
-            "root": name if base else self._folders.get(name, name),
+            "root": name if base else self._root(name),
             "parent": None if base else self._base,
             "max_model_len": self._llm.engine.scheduler.config.max_model_len,
         }
+
+    def _root(self, name: str) -> str:
+        """An adapter's folder, as long as these weights are loaded; else only its name is known."""
+        identity, folder = self._roots.get(name, (None, name))
+        return folder if self._llm.adapters.get(name) == identity else name
+
+
+def _read(llm: LLM, name: str, folder: str | Path) -> Adapter:
+    try:
+        return llm.read_adapter(name, folder)
+    except ValueError as error:
+        raise ValueError(f"adapter {shown(name)} of lora_modules: {error}") from None
+
+
+def not_served(name: str, names: tuple[str, ...]) -> ApiError:
+    """What a request gets that asks for another model."""
+    message = f"model {shown(name)} is not served here; {known(names)}"
+    return ApiError(404, message, param="model", code="model_not_found")
 
 
 def known(names: tuple[str, ...]) -> str:

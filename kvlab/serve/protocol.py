@@ -10,11 +10,10 @@ nothing. `model` names what is served (serve/models.py), and may be left out, as
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvlab.core.checked import shown
 from kvlab.core.request import SamplingParams
 from kvlab.serve.errors import ApiError
 from kvlab.serve.fields import Fields, bad
-from kvlab.serve.models import known
+from kvlab.serve.models import not_served
 
 Prompt = str | list[int]
 MOST_PROMPTS, MOST_N, MOST_LOGPROBS = 1024, 128, 20
@@ -155,12 +154,7 @@ def _params(fields: Fields, logprobs: int | None) -> SamplingParams:
 def _model(fields: Fields, served: tuple[str, ...]) -> str:
     name = fields.text("model")
     if name is not None and name not in served:
-        raise ApiError(
-            404,
-            f"model {shown(name)} is not served here; {known(served)}",
-            param="model",
-            code="model_not_found",
-        )
+        raise not_served(name, served)
     return served[0] if name is None else name
 
 

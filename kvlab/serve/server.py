@@ -70,7 +70,7 @@ class Server:
         self.host, self.llm = checked_host(host, api_key), llm
         name = llm.name if model_name is None else model_name
         models, metrics = Models(llm, name, int(time.time()), lora_modules), Metrics(llm, name)
-        self._engine = EngineLoop(llm, metrics, stream_interval)
+        self._engine = EngineLoop(llm, models, metrics, stream_interval)
         self._desk = Desk(llm, self._engine, models, max_queue, bool(early_role))
         app = make_app(self._desk, metrics, api_key, max_body)
         self._free = llm.engine.scheduler.manager.pool.num_free_blocks

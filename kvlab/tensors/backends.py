@@ -7,7 +7,9 @@
 Each does the same two things in every layer: write K and V of the new positions, then let each
 query read its past. A score that is NaN or infinity makes NaN of that query's and head's result,
 and -inf has no weight beside finite ones. But where all scores are -inf, torch's own function gives
-zeros in place of NaN; in half precision it may do so for infinity, too.
+zeros in place of NaN; in half precision it may do so for infinity, too. And there a NaN or
+infinity can reach queries that may not read it: what a mask hides in a chunk of one request has
+the weight 0, and 0 times NaN is NaN. Other requests, and slots that nobody wrote, never do.
 
 Nobody has to choose: None takes the kernels where they are compiled, torch elsewhere. Section 21.5.
 """

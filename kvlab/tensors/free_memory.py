@@ -66,9 +66,11 @@ def group_nbytes(root: Path = GROUPS, own: str | None = None) -> int | None:
     """
     if own is None:
         listed = Path("/proc/self/cgroup")
-        own = listed.read_text() if listed.is_file() else ""
+        own = _text(listed)
     places = [(root, VERSION_2, PurePosixPath())]
     for line in own.splitlines():
+        if line.count(":") < 2:
+            continue
         _, controllers, path = line.split(":", 2)
         place = PurePosixPath(path.lstrip("/"))
         if ".." in place.parts:  # above what this process can see
@@ -87,16 +89,22 @@ def _group(folder: Path, names: tuple[str, str, str]) -> int | None:
     limit, used = (_number(folder / name) for name in names[:2])
     if limit is None or used is None:
         return None
-    parts = folder / "memory.stat"
-    text = parts.read_text() if parts.is_file() else ""
-    files = re.search(rf"^{names[2]} (\d+)$", text, re.MULTILINE)
+    files = re.search(rf"^{names[2]} ([0-9]+)$", _text(folder / "memory.stat"), re.MULTILINE)
     return max(limit - used + (int(files[1]) if files else 0), 0)
 
 
 def _number(path: Path) -> int | None:
     """A file's number; None without the file, and for "max"."""
-    text = path.read_text().strip() if path.is_file() else ""
-    return int(text) if text.isdigit() else None
+    text = _text(path).strip()
+    return int(text) if re.fullmatch("[0-9]{1,30}", text) else None
+
+
+def _text(path: Path) -> str:
+    """A file's text; nothing where it cannot be read. Bytes that are no UTF-8 match no number."""
+    try:
+        return path.read_text("utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
 
 
 def _address_space() -> int | None:

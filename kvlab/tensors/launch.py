@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kvlab import triton_mode
 from kvlab.tensors import kernel_table
+from kvlab.tensors.interpreted import readable, rounded
 from kvlab.tensors.kernel_table import DecodePlan, Device, PrefillPlan
 from kvlab.tensors.launch_checks import (
     Scale,
@@ -29,7 +30,6 @@ from kvlab.tensors.launch_checks import (
     check_values,
     expect,
 )
-from kvlab.tensors.stored import quantise_fp8
 
 NO_WINDOW = 2**31 - 1  # positions
 Plan = DecodePlan | PrefillPlan
@@ -97,8 +97,8 @@ def write_kv(
     if interpreted:
         num_slots = key_cache.shape[0] * key_cache.shape[1]
         check_ids("slot_mapping", slot_mapping, num_slots, "slots (or -1: skipped)", least=-1)
-        key = _rounded(key, key_cache.dtype, _number(key_scale))
-        value = _rounded(value, key_cache.dtype, _number(value_scale))
+        key = rounded(key, key_cache.dtype, _number(key_scale))
+        value = rounded(value, key_cache.dtype, _number(value_scale))
         scales = "position" if scales == "position" else "none"  # the rest is done
     rows = kernel_table.written_rows(device_of(key.device))
     module.write_kv_kernel[(-(-n * heads // rows),)](
@@ -134,6 +134,7 @@ def paged_decode(
     window = _check_all(query, pool, scales, block_table, seq_lens, window, one_query_each=True)
     if interpreting():
         check_values(block_table, seq_lens, *key_cache.shape[:2], 1, window)
+        pool = readable(pool)
     (requests, heads, width), kv_heads = query.shape, key_cache.shape[2]
     longest, device = _longest(block_table, key_cache, window), device_of(query.device)
     plan = kernel_table.decode_plan(requests, kv_heads, longest, width, query.itemsize, device)
@@ -198,6 +199,7 @@ def paged_prefill(
     check_queries(query, query_start_loc, seq_lens, max_query_len, read_values=interpreting())
     if interpreting():
         check_values(block_table, seq_lens, *key_cache.shape[:2], query_start_loc.diff(), window)
+        pool = readable(pool)
     group, device = heads // kv_heads, device_of(query.device)
     longest = _longest(block_table, key_cache, None)
     plan = kernel_table.prefill_plan(max_query_len, group, longest, width, query.itemsize, device)
@@ -289,11 +291,3 @@ def _output(query: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
     if interpreting() and out.dtype != torch.float32:
         return out, torch.empty(out.shape, dtype=torch.float32, device=out.device)
     return out, out
-
-
-def _rounded(new: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
-    """`new` in the cache's dtype, by torch: the interpreter's own casts truncate, and this leaves
-    it nothing to cast. Codes of int8 it makes itself, rightly."""
-    if dtype == torch.int8:
-        return new
-    return quantise_fp8(new, scale) if dtype == torch.float8_e4m3fn else new.to(dtype)

@@ -5,14 +5,16 @@
 
     pool = 2 · L · H_kv · bytes a vector · block_size · num_blocks      (eq 21.2 in whole blocks)
 
-Nobody has to choose `num_blocks`: four full contexts, 512 MiB at most, and at most half of what is
-free; but one full context wherever that fits. Who asks for a number may have more than half, and
-no more than is free. A CPU tier lies in the host's memory. Sections 21.1 and 21.5.
+Nobody has to choose `num_blocks`: four full contexts, 512 MiB at most (one block, if that is
+more), and at most half of what is free; but one full context wherever that fits. Who asks for a
+number may have more than half, and no more than is free. A CPU tier lies in the host's memory.
+Sections 21.1 and 21.5.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 import torch
 
@@ -122,9 +124,15 @@ def chosen_blocks(
 
     context: blocks of one full context. most: blocks that a pool may have. 0 blocks: not one fits.
     """
-    cap = max(1, DEFAULT_CACHE_BYTES // block_nbytes)
-    wanted = min(CONTEXTS * context, cap, most)
-    why = "four full contexts" if wanted == CONTEXTS * context else "512 MiB at most"
+    cap = DEFAULT_CACHE_BYTES // block_nbytes
+    wanted, why = min(
+        (CONTEXTS * context, "four full contexts"),
+        (cap, "512 MiB at most"),
+        (most, "as many blocks as a pool may have"),
+        key=itemgetter(0),
+    )
+    if cap == 0:
+        wanted, why = 1, "one block, though that is more than 512 MiB"
     if free is None:
         return wanted, why
     half = free // 2 // block_nbytes

@@ -105,7 +105,9 @@ def dequantise_q4_0(codes: Tensor, scale: Tensor) -> Tensor:
     """codes [..., d / 2], scale [..., d / 32]: float32 [..., d].
 
     A value comes back within half a scale; one as far from 0 as the extreme, but on the other
-    side, within one scale: 7 scales are the most there.
+    side, within one scale: 7 scales are the most there. On top of
+    that comes what fp16 makes of the scale, times 8 at most: 2^-11 of it where it is above 2^-14,
+    but up to 2^-25 below, where fp16 has fewer digits, and that may be more than the scale itself.
     """
     packed = codes.unflatten(-1, (-1, BLOCK // 2))
     numbers = torch.cat((packed & 15, packed >> 4), dim=-1).float() - 8

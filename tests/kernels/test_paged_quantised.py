@@ -57,3 +57,20 @@ def test_a_result_is_rounded_once_and_to_nearest(dtype, work, triton_runs):
     out = getattr(case, work)()
     case.query = case.query.float()
     assert torch.equal(out, getattr(case, work)().to(dtype))
+
+
+@pytest.mark.parametrize("name", ["key_cache", "value_cache"])
+@pytest.mark.parametrize("work", WORK)
+def test_a_nan_in_a_float8_cache_is_seen_by_those_that_read_it(work, name):
+    """The interpreter would read it as 480. The other requests' answers are what they were."""
+    case, given = stored_case("fp8", torch.float32, work)
+    before = getattr(case, work)(**given)
+    length = case.seq_lens[2]
+    slot = int(case.block_table[2, 0]) * 16  # the first position of the third request
+    given[name].view(torch.uint8).flatten(0, 1)[slot] = 0x7F
+    out = getattr(case, work)(**given)
+    rows = slice(2, 3) if work == "decode" else slice(1, 1 + 9)
+    spoiled = torch.zeros(len(out), dtype=torch.bool)
+    spoiled[rows] = True
+    assert length == 17 and out[spoiled].isnan().all()
+    assert torch.equal(out[~spoiled], before[~spoiled])

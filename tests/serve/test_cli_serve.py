@@ -66,7 +66,10 @@ def test_adapters_are_named_once_each_or_several_in_a_row(passed):
         (["--order", "random"], "order is 'random'"),
         (["--lora-modules", "short"], "has 'short'; give NAME=FOLDER"),
         (["--lora-modules", "a=x", "a=y"], "has 'a=y'; give NAME=FOLDER, each name once"),
-        (["--lora-modules", "short=/no/such"], "'/no/such' is not a folder"),
+        (
+            ["--lora-modules", "short=/no/such"],
+            "adapter 'short' of lora_modules: '/no/such' is not a folder",
+        ),
         (["a=x"], "'a=x' belongs to no option"),
     ],
 )

@@ -1,5 +1,9 @@
 """LoRA adapters behind the server: chosen by the model's name, as vLLM's --lora-modules has it."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
 import openai
 import pytest
 from serve_cases import PROMPT, settled
@@ -94,7 +98,10 @@ def test_what_does_not_fit_is_refused_and_nothing_is_loaded(tmp_path):
     llm = LLM("tiny")
     fits = tiny.SHORT_ANSWERS
     for modules, said in (
-        ({"short": fits, "other": tmp_path}, "adapter_config.json is missing"),
+        (
+            {"short": fits, "other": tmp_path},
+            "adapter 'other' of lora_modules: .*adapter_config.json is missing",
+        ),
         ({"tiny": fits}, "'tiny' is the name of the model itself; give another"),
         ({"": fits}, "the adapter's name is ''"),
         ({"short": 3}, "adapter 'short' is 3; give a folder"),
@@ -103,3 +110,45 @@ def test_what_does_not_fit_is_refused_and_nothing_is_loaded(tmp_path):
         with pytest.raises(ValueError, match=said):
             Server(llm, lora_modules=modules)
         assert llm.adapters == {}
+
+
+def test_the_root_is_that_of_the_weights_that_are_loaded(client, server):
+    other = random_adapter(server.llm.model.config)
+
+    def root() -> str:
+        return client.models.retrieve("short").root
+
+    assert root() == str(tiny.SHORT_ANSWERS)
+    server.call(lambda llm: llm.load_adapter("short", other))
+    assert root() == "short"  # where these came from nobody has said
+    server.call(lambda llm: llm.load_adapter("short", tiny.SHORT_ANSWERS))
+    assert root() == str(tiny.SHORT_ANSWERS)
+
+
+def test_one_that_is_unloaded_before_a_request_starts_is_not_found():
+    """The request was checked and waits in the inbox while the adapter goes."""
+    with Server(LLM("tiny"), lora_modules={"short": tiny.SHORT_ANSWERS}) as fresh:
+        taken, gone = threading.Event(), threading.Event()
+        submit = fresh._engine.submit
+
+        def submit_late(job) -> None:
+            taken.set()
+            gone.wait(20)
+            submit(job)
+
+        fresh._engine.submit = submit_late
+        url, body = f"{fresh.url}/v1/completions", {"model": "short", "prompt": PROMPT}
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(httpx.post, url, json=body, timeout=60)
+            assert taken.wait(20)
+            fresh.call(lambda llm: llm.unload_adapter("short"))
+            gone.set()
+            answer = found.result()
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["param"]) == (
+            404,
+            "model_not_found",
+            "model",
+        )
+        assert error["message"].endswith("the model that is served has the name 'tiny'")
+        assert settled(fresh) == (0, 0)

@@ -11,6 +11,7 @@ import time
 import httpx
 import openai
 import pytest
+import torch
 from serve_cases import LONG, PROMPT, settled
 
 from kvlab import LLM, ModelConfig
@@ -143,6 +144,30 @@ def test_a_step_that_fails_in_mid_stream_is_an_event_and_no_done():
             with pytest.raises(openai.APIError, match="engine failed"):
                 list(stream)
         assert settled(server) == (0, 0)
+
+
+def test_a_step_without_memory_tells_client_and_log_what_helps(caplog):
+    """torch is asked for more than a machine has addresses, inside a step."""
+
+    def take_too_much(llm: LLM) -> None:
+        def take(rows: object) -> None:
+            llm.runner.on_logits = None
+            torch.empty(1 << 50)
+
+        llm.runner.on_logits = take
+
+    with Server(LLM("tiny")) as server:
+        server.call(take_too_much)
+        url = f"{server.url}/v1/completions"
+        failed = httpx.post(url, json={"prompt": PROMPT}, timeout=60)
+        error = failed.json()["error"]
+        assert (failed.status_code, error["code"]) == (500, "out_of_memory")
+        for said in (error["message"], caplog.text):
+            assert "out of memory in a step that computes" in said
+            assert "Give a smaller max_num_batched_tokens" in said
+        assert "send it again" not in error["message"]
+        assert settled(server) == (0, 0)
+        assert httpx.post(url, json={"prompt": PROMPT}, timeout=60).status_code == 200
 
 
 def test_a_prompt_that_the_pool_can_never_hold_is_refused():

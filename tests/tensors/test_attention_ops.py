@@ -144,3 +144,24 @@ def test_each_query_head_keeps_its_own_weights_over_shared_keys():
     weights = attention_weights(q, k, causal_mask(1, 5))
     assert weights.shape == (1, 4, 1, 5)
     assert len({tuple(w.tolist()) for w in weights[0, :, 0]}) == 4
+
+
+def test_a_nan_that_a_query_may_not_read_stays_in_its_request():
+    """Two prompts of 5 and 3 positions; the third key of the first is NaN. Its later queries read
+    that key. Its first two may not, and in torch a mask does not keep it from them."""
+    cache = PagedCache(CONFIG, 8, 4)
+    cache.key_cache.fill_(float("nan"))
+    cache.value_cache.fill_(float("nan"))
+    attention = PagedAttention(cache, torch.float32)
+    rows = tuple(
+        ScheduledRequest(name, 0, [0] * n, table, ())
+        for name, n, table in (("a", 5, [3, 1]), ("b", 3, [5]))
+    )
+    attention.begin(build_input_batch(rows, 4, torch.device("cpu")))
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(8, CONFIG.num_query_heads, CONFIG.head_dim, generator=generator)
+    key, value = torch.randn(2, 8, CONFIG.num_kv_heads, CONFIG.head_dim, generator=generator)
+    key[2] = torch.nan
+    out = attention(0, query, key, value)
+    assert out[2:5].isnan().all()
+    assert out[5:].isfinite().all()

@@ -95,3 +95,26 @@ except RuntimeError as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     free, refused = done.stdout.split()
     assert refused == "refused" and 200 * MIB < int(free) <= 256 * MIB
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "own"),
+    [
+        ("²", "5", "0::/\n"),
+        ("9" * 5000, "5", "0::/\n"),
+        ("8000", "many", "0::/\n"),
+        ("max", "5", "no line of this kind\n0\n\n"),
+    ],
+)
+def test_what_is_no_number_sets_no_limit(tmp_path, limit, used, own):
+    write(tmp_path, memory__max=limit, memory__current=used)
+    assert group_nbytes(tmp_path, own) is None
+
+
+def test_bytes_that_are_no_text_set_no_limit(tmp_path):
+    (tmp_path / "memory.max").write_bytes(b"\xff\xfe")
+    write(tmp_path, memory__current=5)
+    assert group_nbytes(tmp_path, "0::/\n") is None
+    write(tmp_path, memory__max=8000)
+    (tmp_path / "memory.stat").write_bytes(b"\xff\ninactive_file 5\n")
+    assert group_nbytes(tmp_path, "0::/\udcff\n") == 8000

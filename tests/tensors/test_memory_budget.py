@@ -82,8 +82,14 @@ def test_what_is_chosen(free, temporaries, blocks, why):
 
 def test_512_mib_at_most():
     assert chosen_blocks(MIB, 1000, 64 * GIB, 0, 1 << 20) == (512, "512 MiB at most")
-    assert chosen_blocks(GIB, 1000, 64 * GIB, 0, 1 << 20) == (1, "512 MiB at most")
-    assert chosen_blocks(1, 10**6, 64 * GIB, 0, 1 << 20) == (1 << 20, "512 MiB at most")
+    assert chosen_blocks(GIB, 1, 64 * GIB, 0, 1 << 20) == (
+        1,
+        "one block, though that is more than 512 MiB",
+    )
+    assert chosen_blocks(1, 10**6, 64 * GIB, 0, 1 << 20) == (
+        1 << 20,
+        "as many blocks as a pool may have",
+    )
 
 
 sizes = st.integers(1, 10**6)

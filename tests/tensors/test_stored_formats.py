@@ -248,3 +248,22 @@ def test_names_and_dtypes(asked, name, again):
 def test_other_formats_are_refused_with_the_choices(asked):
     with pytest.raises(ValueError, match="give one of fp32, fp16, bf16, fp8, int8, q4_0, int4, or"):
         cache_format(asked)
+
+
+def test_a_q4_0_scale_below_fp16_s_normal_numbers_costs_more_than_half_a_scale():
+    """1.5 x 2^-24 is stored as 2 x 2^-24: 12 x 2^-24 comes back as 16 x 2^-24, 2.7 scales off."""
+    unit = 2.0**-24
+    values = torch.full((1, 32), -12 * unit)
+    codes, scale = quantise_q4_0(values)
+    assert float(scale) == 2 * unit
+    assert torch.equal(dequantise_q4_0(codes, scale), torch.full((1, 32), -16 * unit))
+
+
+@given(st.integers(-27, -10), st.integers(0, 2**31))
+def test_a_q4_0_value_comes_back_as_closely_as_its_docstring_says(power, seed):
+    values = torch.randn(8, 32, generator=torch.Generator().manual_seed(seed)) * 2.0**power
+    codes, scale = quantise_q4_0(values)
+    exact = values.abs().amax(-1, keepdim=True) / 8
+    rounding = torch.where(exact < 2.0**-14, 2.0**-25, exact * 2.0**-11)
+    error = (dequantise_q4_0(codes, scale) - values).abs()
+    assert (error <= (exact + 8 * rounding) * 1.0001).all()
