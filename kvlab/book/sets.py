@@ -14,20 +14,22 @@ from pathlib import Path
 from typing import Any
 
 from kvlab.book import slides
+from kvlab.book.notebook_file import read_notebook
 from kvlab.book.speaker_notes import OPENING, Note, notes, where_people_go_wrong
 from kvlab.exercises import solution
-from kvlab.workbook import set_aside
+from kvlab.workbook import refuse_dangling, set_aside
 
 Cell = dict[str, Any]
 Notebook = dict[str, Any]
 ASKED = re.compile(r'"(21\.\w+-p?\d+)"')
 OFFER = re.compile(r"[;,]?\s*`solution\([^)]*\)`\s+shows\s+a\s+worked\s+solution")
+RAN = re.compile(r": (21\.\w+-p\d+)\n +the run gives: (.*)")  # a box of `reveal`, as text
 IMPORTED = re.compile(r"^(from kvlab\.exercises import .*), solution$", re.MULTILINE)
 
 
 def student(name: str, notebook: Notebook) -> Notebook:
     """Without outputs, and without what leads to a solution."""
-    made = copy.deepcopy(notebook)
+    made = _opened(notebook)
     for cell in made["cells"]:
         text = IMPORTED.sub(r"\1", OFFER.sub("", "".join(cell["source"])))
         cell["source"] = text.splitlines(keepends=True)
@@ -38,9 +40,9 @@ def student(name: str, notebook: Notebook) -> Notebook:
 
 def instructor(name: str, notebook: Notebook) -> Notebook:
     """With a slide for each heading, notes to each part, and each exercise's solution below it."""
-    cells = [piece for cell in copy.deepcopy(notebook["cells"]) for piece in slides.pieces(cell)]
+    cells = [piece for cell in _opened(notebook)["cells"] for piece in slides.pieces(cell)]
     placed = slides.on_slides(cells)
-    told, known = notes(name), set()
+    told, known, runs = notes(name), set(), _runs(notebook)
     total = sum(note.minutes for note in told.values())
     made: list[Cell] = []
     for number, cell in enumerate(placed):
@@ -52,9 +54,19 @@ def instructor(name: str, notebook: Notebook) -> Notebook:
                 raise ValueError(f"the speaker notes to {name} have no part {part!r}: write it")
             views = _views(cells[number + 1 :])
             made.append(_note(cell["id"], _spoken(told[part], total, views)))
-        made += _answers(cell, known)
+        made += _answers(cell, known, runs)
     metadata = slides.notebook_metadata(notebook.get("metadata", {}))
     return notebook | {"cells": made, "metadata": metadata}
+
+
+def _opened(notebook: Notebook) -> Notebook:
+    """A copy in which no output is collapsed: a class sees it when the slide is shown."""
+    made = copy.deepcopy(notebook)
+    for cell in made["cells"]:
+        cell["metadata"].get("jupyter", {}).pop("outputs_hidden", None)
+        if cell["metadata"].get("jupyter") == {}:
+            del cell["metadata"]["jupyter"]
+    return made
 
 
 def _views(below: list[Cell]) -> list[str]:
@@ -79,7 +91,14 @@ def _note(cell_id: str, text: str) -> Cell:
     return {"cell_type": "markdown", "id": f"{cell_id}-n", "metadata": metadata, "source": source}
 
 
-def _answers(cell: Cell, known: set[str]) -> Iterator[Cell]:
+def _runs(notebook: Notebook) -> dict[str, str]:
+    """prediction -> what the page's run gave, in words."""
+    outputs = (one for cell in notebook["cells"] for one in cell.get("outputs", []))
+    texts = ("".join(one.get("data", {}).get("text/plain", "")) for one in outputs)
+    return {asked: shown for text in texts for asked, shown in RAN.findall(text)}
+
+
+def _answers(cell: Cell, known: set[str], runs: dict[str, str]) -> Iterator[Cell]:
     """Below the cell that first asks a question: its mistakes, and an exercise's solution."""
     if not slides.asks(cell):
         return
@@ -88,7 +107,7 @@ def _answers(cell: Cell, known: set[str]) -> Iterator[Cell]:
             continue
         known.add(asked)
         place = f"{cell['id']}-{number + 1}"
-        yield _note(place, where_people_go_wrong(asked))
+        yield _note(place, where_people_go_wrong(asked, runs.get(asked)))
         if "-p" not in asked:
             yield _solved(place, asked)
 
@@ -126,11 +145,12 @@ def write(kind: str, pages: Path, out: Path, *, force: bool, now: datetime) -> l
         raise ValueError(f"{out} holds the shipped notebooks: name another folder")
     made = {}
     for path in sorted(pages.glob("*.ipynb")):
-        notebook = json.loads(path.read_text(encoding="utf-8"))
+        notebook = read_notebook(path)
         text = json.dumps(KINDS[kind](path.stem, notebook), indent=1, ensure_ascii=False) + "\n"
         made[out / path.name] = text
+        refuse_dangling(out / path.name)
     existing = {path for path in made if path.exists()}
-    differing = sorted(path for path in existing if path.read_text("utf-8") != made[path])
+    differing = sorted(p for p in existing if p.read_text("utf-8", errors="replace") != made[p])
     if differing and not force:
         raise ValueError(
             f"{', '.join(map(str, differing))} would be overwritten and nothing was written: name "

@@ -2,7 +2,8 @@
 
 A slide's type grows with the window's width, so that a slide of 16:9 looks the same on every
 screen, and its room can be reckoned in advance: in pixels, on a screen of 1280 x 720. Long text is
-cut between its paragraphs. What is longer than a slide by itself, such as a long function, scrolls.
+cut between its paragraphs. Where code and what it shows are longer than a slide, the code is
+collapsed: one click opens it. What is longer by itself, such as a long function, scrolls.
 """
 
 import re
@@ -14,22 +15,35 @@ Cell = dict[str, Any]
 HEADING = re.compile(r"^(#{1,3}) (.*)$")
 ASKS = re.compile(r"^(?:check|predict)\(", re.MULTILINE)
 REVEALS = re.compile(r"^\s*reveal\(", re.MULTILINE)
+KEEPS = re.compile(r"^\w+\.check\(\)")  # raises what went wrong in a live view, and shows nothing
+TOLD = re.compile(r"^<details>(?=<summary>What the run shows</summary>)")
 VIEW = re.compile(r'data-view="(\w+)"')
 SLIDE = {1: "slide", 2: "slide", 3: "subslide"}
 TAGS = re.compile(r"<style.*?</style>|<[^>]*>", re.DOTALL)
-FENCED = re.compile(r"^(?:```|\$\$|<)", re.MULTILINE)
+FENCED = re.compile(r"^(?:```|\$\$|<(?!/?details|kbd))", re.MULTILINE)
+FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 
 # Set by jupyterlab-slideshow's companion jupyterlab-fonts, and while slides are shown alone.
 STYLE = {
     ":is(.jp-Deck .jp-Notebook)": {
-        "--jp-content-font-size1": "clamp(14px, 1.25vw, 28px)",
-        "--jp-code-font-size": "clamp(13px, 1.02vw, 23px)",
+        "--jp-content-font-size1": "clamp(14px, 1.5vw, 34px)",
+        "--jp-code-font-size": "clamp(13px, 1.2vw, 27px)",
     },
+    # JupyterLab's button to collapse an output, which lies over a view's left edge there
+    ":is(.jp-Deck .jp-OutputArea-promptOverlay)": {"display": "none"},
+    # in large type a view stands above what its cell prints
+    ":is(.jp-Deck .kvlab-code-hidden .jp-OutputArea)": {
+        "display": "flex",
+        "flex-direction": "column",
+    },
+    ":is(.jp-Deck .jp-OutputArea-child:has(.kv-framed))": {"order": "-1"},
 }
 ROOM = 690  # pixels of height for a slide's cells
-TEXT, CODE = 26, 17.2  # a line of prose, a line of code or output
-PROSE_LINE, BOX_LINE = 110, 85  # signs
-PAD, GAP, TITLE, FORMULA, ROW, BOX = 12, 14, 58, 70, 31, 240
+TEXT, CODE = 31, 20.2  # a line of prose, a line of code or output
+PROSE_LINE, BOX_LINE = 92, 71  # signs
+PAD, GAP, TITLE, FORMULA, ROW, BOX = 12, 16, 68, 80, 37, 260
+FOLDED, FEW = 34, 6  # a collapsed cell's bar, in pixels; lines of code that stay whatever they show
+LOOK = 520  # a view in usual type
 
 
 def notebook_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -54,11 +68,11 @@ def _at_headings(text: str) -> list[str]:
 
 
 def _at_paragraphs(text: str) -> list[str]:
-    """Whole paragraphs, as many as a slide has room for; formulas, code and HTML are not cut."""
+    """Whole paragraphs, as many as a slide has room for; formulas, code, folds are not cut."""
     if FENCED.search(text):
         return [text]
     parts = [""]
-    for paragraph in re.split(r"(?<=\n\n)", text):
+    for paragraph in _paragraphs(text):
         longer = parts[-1] + paragraph
         if parts[-1] and not HEADING.match(parts[-1].strip()) and _prose(longer) > ROOM:
             parts.append(paragraph)
@@ -67,15 +81,27 @@ def _at_paragraphs(text: str) -> list[str]:
     return parts
 
 
+def _paragraphs(text: str) -> list[str]:
+    """Each with the blank line below it; a fold is one, whatever is in it."""
+    found: list[str] = []
+    for part in re.split(r"(?<=\n\n)", text):
+        if found and found[-1].count("<details") > found[-1].count("</details>"):
+            found[-1] += part
+        else:
+            found.append(part)
+    return found
+
+
 def on_slides(cells: list[Cell]) -> list[Cell]:
     """The cells with the kind of slide that each begins; the others stay on the slide above."""
-    placed, used = [], 0.0
-    for cell in cells:
+    placed, used, asked = [], 0.0, False
+    for cell in map(_opened, cells):
         kind, needs = _kind(cell), height(cell)
-        if kind is None and used + needs > ROOM:
+        if kind is None and (asked or used + needs > ROOM):
             kind = "subslide"
         if kind not in ("skip", "notes"):
             used = needs + (0 if kind else used)
+            asked = asks(cell)  # a hint below a question is not on its slide
         if kind:
             metadata = cell["metadata"] | {"slideshow": {"slide_type": kind}}
             cell = cell | {"metadata": metadata}
@@ -83,13 +109,31 @@ def on_slides(cells: list[Cell]) -> list[Cell]:
     return placed
 
 
+def _opened(cell: Cell) -> Cell:
+    """Folds below a run opened, and code that would push what it shows off the slide collapsed."""
+    if cell["cell_type"] == "markdown":
+        source = [TOLD.sub("<details open>", line) for line in cell["source"]]
+        return cell | {"source": source}
+    lines, shows = len(cell["source"]), cell.get("outputs", [])
+    needs = PAD + CODE * lines + sum(LOOK if shown({"outputs": [o]}) else _output(o) for o in shows)
+    if not shows or _is_setup(cell) or asks(cell) or lines <= FEW or needs <= ROOM:
+        return cell
+    hidden = {"jupyter": cell["metadata"].get("jupyter", {}) | {"source_hidden": True}}
+    return cell | {"metadata": cell["metadata"] | hidden}
+
+
 def _kind(cell: Cell) -> str | None:
     """The slide that a cell begins whatever stands above it."""
-    if "setup" in cell["metadata"].get("tags", []):
+    source = "".join(cell["source"])
+    if _is_setup(cell) or KEEPS.match(source):
         return "skip"
-    if shown(cell) or asks(cell) or REVEALS.search("".join(cell["source"])):
+    if shown(cell) or asks(cell) or REVEALS.search(source):
         return "subslide"
     return SLIDE.get(heading(cell)[0])
+
+
+def _is_setup(cell: Cell) -> bool:
+    return "setup" in cell["metadata"].get("tags", [])
 
 
 def heading(cell: Cell) -> tuple[int, str]:
@@ -114,7 +158,9 @@ def height(cell: Cell) -> float:
     """About how many pixels a cell takes on a slide 1280 wide."""
     if cell["cell_type"] == "markdown":
         return _prose("".join(cell["source"]))
-    return PAD + CODE * len(cell["source"]) + sum(map(_output, cell.get("outputs", [])))
+    hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+    code = FOLDED if hidden else CODE * len(cell["source"])
+    return PAD + code + sum(map(_output, cell.get("outputs", [])))
 
 
 def _output(output: dict[str, Any]) -> float:
@@ -124,6 +170,8 @@ def _output(output: dict[str, Any]) -> float:
     if "text/html" in data:
         words = TAGS.sub("", "".join(data["text/html"]))
         return max(BOX, TEXT * ceil(len(words) / BOX_LINE))
+    if "text/markdown" in data:
+        return _prose("".join(data["text/markdown"]))
     text = output.get("text") or data.get("text/plain") or output.get("traceback") or ""
     return GAP + CODE * len("".join(text).rstrip("\n").split("\n"))
 
@@ -131,7 +179,7 @@ def _output(output: dict[str, Any]) -> float:
 def _prose(text: str) -> float:
     """Of Markdown: headings, paragraphs, lists, tables, formulas, code."""
     total, fenced = float(PAD), False
-    for paragraph in re.split(r"\n\n+", text.strip("\n")):
+    for paragraph in re.split(r"\n\n+", FOLD.sub("a fold", text).strip("\n")):
         lines = paragraph.split("\n")
         if paragraph.startswith("```") or fenced:
             fenced ^= paragraph.count("```") % 2 == 1

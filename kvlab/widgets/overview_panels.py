@@ -105,7 +105,7 @@ def blocks(story: Story) -> str:
     queue = ", ".join(map(str, free)) + (", …" if len(now.free) > len(free) else "")
     tables.append([("th", "next free", ""), ("td", queue or "none", "")])
     return (
-        _paragraph(words.blocks_told(story))
+        _paragraph(words.blocks_told(story, len(now.free) - len(free)))
         + _table("kvo-blocks", rows)
         + _table("kvo-tables", [[("th", "", ""), ("th", "block table", "")], *tables])
     )

@@ -66,8 +66,8 @@ def scheduling_told(story: Story, left_out: int) -> str:
     return " ".join(f"{sentence}." for sentence in told if sentence)
 
 
-def blocks_told(story: Story) -> str:
-    """Of the moment at which most requests hold blocks."""
+def blocks_told(story: Story, left_out: int = 0) -> str:
+    """Of the moment at which most requests hold blocks. left_out: free blocks not drawn."""
     now, size = story.busiest, story.meta["block_size"]
     held, filled = len(now.owners), sum(now.filled[block] for block in now.owners)
     whose = listed([f"{letter} {len(table)}" for letter, table in now.tables.items()])
@@ -79,6 +79,10 @@ def blocks_told(story: Story) -> str:
     kept = sum(now.filled.get(block, 0) > 0 for block in now.free)
     keep = "block still keeps" if kept == 1 else "blocks still keep"
     left = f" {kept:,} free {keep} positions that the prefix cache may reuse." if kept else ""
+    if left_out:
+        left += (
+            f" {left_out:,} more free {'block is' if left_out == 1 else 'blocks are'} not drawn."
+        )
     return (
         f"Step {now.step} leaves {count(len(now.tables), 'request')} with blocks, the most of any "
         f"pass. {held:,} of {held + len(now.free):,} blocks are held: {whose}. {filled:,} of "

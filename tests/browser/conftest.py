@@ -25,6 +25,9 @@ def browser() -> Iterator[object]:
         stop(f"the browser tests need the extra dev: {error}")
     if lab_server.CHROMIUM is None:
         stop("no chromium on this machine; the browser tests drive one")
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=30_000)  # a busy machine is slow, not wrong
     with lab_server.running_browser() as running:
         yield running
 

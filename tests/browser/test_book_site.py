@@ -107,8 +107,11 @@ def test_words_in_the_roofline_cover_neither_dots_nor_each_other(
     page = leaf("21_2_latency", viewport={"width": width, "height": 800})
     page.evaluate(UNFOLD)
     roof = page.locator(".kvlab-view > .kv[data-view=phases] .kvf-roof")
-    expect(roof.get_by_text("arithmetic: ")).to_be_visible()
-    expect(roof.get_by_text("memory: ")).to_be_visible()
+    if (
+        width > 390
+    ):  # on a phone a word without room is left out: the dots lie where they were measured
+        expect(roof.get_by_text("arithmetic: ")).to_be_visible()
+        expect(roof.get_by_text("memory: ")).to_be_visible()
     expect(page.locator("[data-label][style*=left]").first).to_be_attached()  # placed by its size
     assert page.evaluate(OVERLAPS) == []
 

@@ -94,10 +94,10 @@ def say(view: Locator) -> Locator:
 
 
 def test_arrow_keys_walk_through_the_stops(page: Page, view: Locator) -> None:
-    assert kinds(view) == "k" * 27 + "f" * 9
+    assert kinds(view) == "k" * 27 + "f" * 6
     page.keyboard.press("ArrowRight")
     expect(say(view)).to_contain_text("The prompt pass processes positions 0 to 26")
-    assert kinds(view) == "P" * 27 + "s" + "f" * 8  # the last slot of block 6 is empty
+    assert kinds(view) == "P" * 27 + "s" + "f" * 5  # the last slot of block 6 is empty
     page.keyboard.press("ArrowRight")
     expect(say(view)).to_contain_text("The logits of position 26 select ' The'")
     expect(view.locator("[data-pos='27']")).to_have_attribute("data-kind", "selected")
@@ -123,7 +123,7 @@ def test_the_mouse_clicks_and_drags_the_slider(page: Page, view: Locator) -> Non
     page.mouse.move(box["x"] + box["width"] * 12 / 13, middle, steps=10)
     page.mouse.up()
     expect(view).to_have_attribute("data-stop", "12")
-    assert kinds(view) == "P" * 27 + "O" * 5 + "s" + "f" * 3
+    assert kinds(view) == "P" * 27 + "O" * 5 + "s"
     view.locator("[data-do=back]").click()
     expect(view).to_have_attribute("data-stop", "11")
 

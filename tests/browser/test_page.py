@@ -121,13 +121,13 @@ def test_markers_say_how_many_columns_are_out_of_sight_and_scroll_there(
     expect(left).to_be_hidden()
     seen = whole()
     assert seen[0] == 0
-    expect(right).to_have_text(f"{35 - seen[-1]} more ▸")
+    expect(right).to_have_text(f"{32 - seen[-1]} more ▸")
     right.focus()
     page.keyboard.press("Enter")
-    expect(right).to_be_hidden()  # 36 columns are two screens
+    expect(right).to_be_hidden()  # 33 columns are two screens
     expect(view).to_be_focused()
     seen = whole()
-    assert seen[-1] == 35
+    assert seen[-1] == 32
     expect(left).to_have_text(f"◂ {seen[0]} more")
     expect(left).to_have_attribute("aria-label", f"{seen[0]} positions further left: scroll there")
     left.focus()

@@ -21,7 +21,7 @@ from kvlab.widgets.modules import FOLDER, PARTS
 
 ROOT = Path(__file__).parents[2]
 FORM = re.compile(r'<div class="kvlab-view" data-view="(\w+)">\n<script [^>]*>(.*?)</script>')
-SCREENS = ({"width": 1280, "height": 640}, {"width": 1900, "height": 985})
+SCREENS = ({"width": 1900, "height": 985}, {"width": 1280, "height": 640})
 MOUNT = """
 <script type="module">
 const sources = JSON.parse(document.getElementById("modules").textContent), modules = {};
@@ -36,6 +36,10 @@ document.documentElement.dataset.ready = "";
 """
 FITS = """[...document.querySelectorAll(".kv-framed .kv-body")]
   .every((body) => body.scrollHeight <= body.clientHeight + 1)"""
+RESIZED = """[...document.querySelectorAll(".kv-framed")].every(
+  (frame) => frame.offsetHeight > innerHeight - 30 && frame.offsetHeight <= innerHeight - 12)"""
+READ = """(frame) => [...frame.querySelectorAll(".kv-title,.kve-field select,.kvp-row *,.kvo p")]
+  .map((part) => parseFloat(getComputedStyle(part).fontSize))"""
 OUTSIDE = """(frame) => {
   const box = frame.getBoundingClientRect();
   const scrolls = (part) => {
@@ -138,15 +142,17 @@ def test_a_view_has_a_frame_that_holds_all_of_it_and_nothing_moves_while_it_is_s
 ) -> None:
     page = show(section)
     frames = page.locator(".kvlab-view > .kv")
-    small = [frame.bounding_box() for frame in frames.all()]
+    small = [(frame.bounding_box()["height"], frame.evaluate(READ)) for frame in frames.all()]
     switch(page).click()
     for screen in SCREENS:
         page.set_viewport_size(screen)
-        page.wait_for_function(FITS)
-        for frame in frames.all():
+        page.wait_for_function(f"{RESIZED} && {FITS}")
+        expect(page.locator("[data-crowded=yes]")).to_have_count(0)  # a schedule's rows have names
+        for frame, (_, usual) in zip(frames.all(), small, strict=True):
+            now = frame.evaluate(READ)
+            assert all(large >= least - 0.01 for large, least in zip(now, usual, strict=True))
             width, height = frame.evaluate("e => [e.offsetWidth, e.offsetHeight]")
             assert abs(width - height * 16 / 9) <= 1
-            assert screen["height"] - 30 < height <= screen["height"] - 12
             assert frame.evaluate(OUTSIDE) == []
     for player in page.locator(".kv[data-total]:not([data-total='0'])").all():
         player.focus()
@@ -158,12 +164,27 @@ def test_a_view_has_a_frame_that_holds_all_of_it_and_nothing_moves_while_it_is_s
             assert places(player) == before
         assert player.get_attribute("data-stop") == player.get_attribute("data-total")
     assert page.evaluate(FITS)
-    page.set_viewport_size(SCREENS[0])
     switch(page).click()
     expect(page.locator(".kv-large, .kv-framed")).to_have_count(0)
-    assert [frame.bounding_box()["height"] for frame in frames.all()] == [
-        box["height"] for box in small
-    ]
+    page.set_viewport_size(SCREENS[0])
+    heights = [height for height, _ in small]
+    assert [frame.bounding_box()["height"] for frame in frames.all()] == heights
+
+
+def test_a_frame_shows_every_block_of_a_table_and_the_name_of_every_row(
+    show: Callable[..., Page],
+) -> None:
+    page = show("21_4_prefix")
+    switch(page).click()
+    table = page.locator(".kv-framed[data-view=block_table]")
+    expect(table.locator(".kvb")).to_have_attribute("data-crowded", "no")
+    hidden = """(e) => [...e.querySelectorAll(".kvb-scroll")]
+      .map((part) => part.scrollHeight - part.clientHeight)"""
+    assert max(table.evaluate(hidden)) <= 1
+    page = show("21_3_scheduling")
+    switch(page).click()
+    names = page.locator(".kv-framed[data-view=schedule] .kvs-name").first
+    expect(names).to_be_visible()
 
 
 def test_a_narrow_page_has_large_type_and_no_frame(show: Callable[..., Page]) -> None:

@@ -49,6 +49,14 @@ def test_each_notebook_is_there_and_valid(written) -> None:
         assert len(set(ids)) == len(ids)
 
 
+def test_no_output_is_collapsed_in_a_class(written) -> None:
+    _, folder = written
+    shipped = cells(PAGES, "21_6_growth")
+    assert any(cell["metadata"].get("jupyter", {}).get("outputs_hidden") for cell in shipped)
+    found = [cell["metadata"].get("jupyter") for cell in cells(folder, "21_6_growth")]
+    assert all(folded == {"source_hidden": True} for folded in found if folded is not None)
+
+
 def test_a_section_of_each_set_runs_from_top_to_bottom(written) -> None:
     kind, folder = written
     notebook = nbformat.read(folder / "21_6_growth.ipynb", as_version=4)
@@ -104,7 +112,30 @@ def test_each_exercise_is_solved_and_each_question_has_its_mistakes(section, tau
     for name in known:
         item = registry.load(section.id)[name]
         assert f"**{name}" in spoken and item.why in spoken
-        assert all(f"- {mistake.says}" in spoken for mistake in item.mistakes)
+        said = re.findall(r"^- .*", spoken, flags=re.MULTILINE)
+        assert all(any(s.endswith(m.says) for s in said) for m in item.mistakes)
+
+
+@pytest.mark.parametrize(
+    ("asked", "run", "line"),
+    [
+        ("21.7-p1", "5 positions", "- **6 positions**: That counts the output."),
+        ("21.6-p1", "1,536, then 1,792, then 2,048 bytes", "- **256, then 256, then 256 bytes**: "),
+        ("21.7-p2", "no", "- **yes**: 200 ms / 40"),
+        ("21.7-p14", "b (the cache alone)", " or **c (the weights alone)**: The weights are"),
+        ("21.7-p1", None, "- That counts the output."),  # a page that was not run
+        ("21.1-6", None, "- **768 GiB**: That is MiB."),
+        ("21.1-3", None, "- `h % heads`: That deals the query heads out in turn"),
+        ("21.2-2", None, "- n tokens have n - 1 intervals."),  # code that is no one line
+    ],
+)
+def test_a_wrong_answer_stands_before_what_is_said_to_it(asked: str, run: str, line: str) -> None:
+    assert line in speaker_notes.where_people_go_wrong(asked, run)
+
+
+def test_the_set_reckons_the_wrong_numbers_from_the_pages_own_run(taught: Path) -> None:
+    spoken = "\n".join(map(text, tagged(cells(taught, "21_7_checkpoint"), "speaker-notes")))
+    assert "- **6 positions**: That counts the output." in spoken
 
 
 def test_headings_begin_slides_and_notes_are_off_them(taught: Path) -> None:
@@ -136,7 +167,7 @@ def test_nothing_of_the_page_is_lost_in_the_instructors_set(taught: Path) -> Non
             "".join("".join(map(text, found)).split())
             for found in (kept, cells(PAGES, section.notebook))
         ]
-        assert squeezed[0] == squeezed[1]
+        assert squeezed[0].replace("<detailsopen>", "<details>") == squeezed[1]
 
 
 def test_edits_are_never_overwritten(tmp_path: Path) -> None:
@@ -172,3 +203,13 @@ def test_the_commands_say_what_they_wrote(tmp_path: Path, monkeypatch) -> None:
     refused = CliRunner().invoke(cli.app, ["book", "instructor", str(tmp_path)])
     assert refused.exit_code == 2
     assert refused.stderr.startswith("kvlab: ") and "21_6_growth.ipynb" in refused.stderr
+
+
+def test_the_command_says_how_to_open_the_instructors_set(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    elsewhere = CliRunner().invoke(cli.app, ["book", "instructor", str(tmp_path)])
+    assert f"to open this: jupyter lab {tmp_path}." in elsewhere.output
+    assert "Run all cells" in elsewhere.output
+    monkeypatch.setattr(cli, "find_pages", lambda: (tmp_path.parent, PAGES))
+    inside = CliRunner().invoke(cli.app, ["book", "instructor", str(tmp_path)])
+    assert f"kvlab lab, and there the folder {tmp_path.name} in" in inside.output

@@ -5,7 +5,12 @@ const TABLE_CSS = `
 .kvb-halves{display:grid;grid-template-columns:fit-content(44%) minmax(0,1fr);gap:1.6em}
 .kvb-half{min-width:0}
 .kvb-half>.kvb-scroll{max-height:var(--room)}
-.kvb{--room:20em}.kvb[data-cards=dense]{--room:24.5em}.kv-large .kvb{--room:15.4em!important}.kv.kv-framed[data-view=block_table] .kvb{--room:18em!important}
+.kvb{--room:20em}.kvb[data-cards=dense]{--room:24.5em}.kv-large .kvb{--room:15.4em!important}
+.kv-large .kvb-cap{font-size:max(.84em,12.9px)}
+.kv-framed[data-view=block_table] .kvb{--room:none!important;display:flex;flex-direction:column;height:100%}
+.kv-framed[data-view=block_table] .kvb>.kvb-halves{flex:1;min-height:0}.kv-framed[data-view=block_table] .kvb>.kvb-path{flex:none}
+.kv-framed[data-view=block_table] .kvb-half{display:flex;flex-direction:column;min-height:0}.kv-framed[data-view=block_table] .kvb-half>*{flex:none}
+.kv-framed[data-view=block_table] .kvb-half>.kvb-scroll{flex:0 1 auto;min-height:0}
 .kvb[data-narrow] .kvb-halves{grid-template-columns:minmax(0,1fr);gap:.4em}.kvb[data-narrow]{--room:12em!important}
 .kvb-path{display:flex;flex-wrap:wrap;align-items:center;gap:0 .45em;height:1.7em;overflow:hidden;white-space:nowrap;margin-top:.3em;padding-left:4px;color:var(--soft);font-size:.95em}
 .kvb[data-slim] .kvb-path{height:3.4em;align-content:flex-start}.kvb[data-narrow] .kvb-path{height:5em}
@@ -232,6 +237,8 @@ VIEWS.block_table = (element, payload, options) => {
   const observer = new ResizeObserver(() => {
     const em = parseFloat(getComputedStyle(frame.root).fontSize);
     for (const [name, width] of [["narrow", 46], ["slim", 68]]) body.toggleAttribute(`data-${name}`, frame.body.clientWidth < width * em);
+    const hides = [rows, memory].some(({ scroll }) => scroll.scrollHeight > scroll.clientHeight + 1);
+    body.dataset.crowded = hides && frame.root.classList.contains("kv-framed") ? "more" : "no"; // smaller type shows more blocks
     follower.draw();
   });
   observer.observe(frame.root);

@@ -126,7 +126,7 @@ function growthGrid(payload, stops) {
     labels.append(h("div", { class: row.same ? "kvg-same" : "kvg-row", "data-kv": row.kv, "data-only": row.only }, ...words));
   }
   const columns = [], blocks = [];
-  for (let p = 0; p < Math.ceil(longest / size) * size; p++) {
+  for (let p = 0; p < longest; p++) {
     if (p % size === 0) {
       const cols = h("div", { class: "kvg-cols" });
       const label = h("div", { class: "kvg-bl" }, h("span"));
@@ -145,12 +145,14 @@ function growthGrid(payload, stops) {
   const ring = h("div", { class: "kvg-ring", "aria-hidden": "true" });
   inner.append(ring);
   const scroll = scroller({ class: "kvg-scroll", "aria-label": "Positions in the cache." }, inner);
-  const more = growthMore(scroll, labels, columns);
+  const more = growthMore(scroll, labels, columns, blocks);
   return { element: h("div", { class: "kvg-grid" }, more.element, scroll), scroll, inner, labels, columns, blocks, ring, more };
 }
 
-/** Two buttons over the grid that say how many columns are out of sight on each side, and scroll there. */
-function growthMore(scroll, labels, columns) {
+/** Two buttons over the grid that say how many columns are out of sight on each side, and scroll there.
+ *  A column that would be seen in part at the right is out of sight, and so is a block's name at the left.
+ */
+function growthMore(scroll, labels, columns, blocks = []) {
   const element = h("div", { class: "kvg-more" });
   const side = () => labels.offsetWidth + 4;
   const start = ({ column }) => column.offsetLeft - side(); // of the scroll that puts it first
@@ -167,7 +169,17 @@ function growthMore(scroll, labels, columns) {
     element.append(button);
     return [where, button];
   });
+  function trim() {
+    const first = hidden.right()[0];
+    const end = first ? scroll.scrollLeft + scroll.clientWidth - first.column.offsetLeft + 3 : -4;
+    scroll.style.clipPath = `inset(-4px ${Math.max(end, -4)}px -4px -4px)`;
+    for (const { label } of blocks) {
+      const room = label.offsetLeft + label.offsetWidth - scroll.scrollLeft - side();
+      label.firstChild.style.visibility = room < label.firstChild.offsetWidth - 4 ? "hidden" : "";
+    }
+  }
   function update() {
+    trim();
     element.hidden = scroll.scrollWidth <= scroll.clientWidth + 1; // else its room stays, and nothing moves
     for (const [where, button] of buttons) {
       const n = hidden[where]().length;

@@ -18,8 +18,8 @@ const EDITOR_CSS = `
 .kve-text[data-kind=answer]{font-size:1.15em;font-weight:600;line-height:1.3}
 .kve-text[data-kind=notice]::before{content:"! ";color:var(--bad);font-weight:700}
 .kv .kv{margin:0;padding:.5em 0 0;border:0;border-top:1px solid var(--line);border-radius:0}
-.kv .kv.kv-large{padding:.4em 0 0}.kv-large .kve-field:is([data-kind=slider],[data-kind=steps]){flex-basis:7.9em}.kv-large .kve-field label{font-size:.82em}
-.kv-large .kve-field select{font-size:.82em}.kv-large .kve-field[data-kind=choice]{flex-basis:9.4em}.kv-large .kve-field[data-control=presets]{flex-basis:7em}.kv-large .kve-controls{gap:.3em .8em}
+.kv .kv.kv-large{padding:.4em 0 0}.kv-large .kve-field:is([data-kind=slider],[data-kind=steps]){flex-basis:7.9em}.kv-large .kve-field label{font-size:max(.82em,12.6px)}
+.kv-large .kve-field select{font-size:max(.82em,14px)}.kv-large .kve-field[data-kind=choice]{flex-basis:9.4em}.kv-large .kve-field[data-control=presets]{flex-basis:7em}.kv-large .kve-controls{gap:.3em .8em}
 .kv-framed[data-view=editor]>.kv-body,.kv-framed .kve-slot{display:flex;flex-direction:column}.kv-framed .kve-slot{flex:1;min-height:0}.kv-framed :is(.kve-controls,.kve-lines,.kve-error){flex:none}
 .kv .kv>.kv-head{display:none}.kv .kv>.kv-say{margin:.5em 0 .4em}
 `;

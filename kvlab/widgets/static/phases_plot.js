@@ -189,7 +189,7 @@ function phasesRoof({ roof, points }) {
     return { line, dot: dots[i] };
   });
   const [arithmetic, memory, ridgeTag] = phasesRoofTags(plot, roof, xs, ys);
-  const placed = [ridgeTag, ...points.map((point, i) => phasesDotTag(plot, point, dots[i])), arithmetic, memory];
+  const placed = [ridgeTag, arithmetic, memory, ...points.map((point, i) => phasesDotTag(plot, point, dots[i]))];
   const roofLine = (part) => (part < 0.5 ? [start * (ridge / start) ** (2 * part), start * bandwidth * (ridge / start) ** (2 * part)] : [ridge * (xs[1] / ridge) ** (2 * part - 1), rate]);
   const share = plot.tag("", { "data-share": "" });
   const near = (index) => {

@@ -134,7 +134,7 @@ html:is(.navy,.coal,.ayu) .kv,body[data-jp-theme-light=false] .kv{${DARK}}
 .kv.kv-large{--fade:92%;font-size:clamp(16px,calc((100vh - 150px)/34.5),28px);padding:.8em .9em}.kv.kv-large{--kv-ink:#000;--kv-paper:#fff}
 body[data-jp-theme-light=false] .kv.kv-large{--ink:#fff;--paper:#000}
 .kv.kv-framed{display:flex;scroll-margin:5px;flex-direction:column;width:var(--sheet);height:calc(var(--sheet)*9/16);margin-inline:auto;overflow:hidden;
- font-size:calc(var(--sheet)/64.5*var(--step))}
+ font-size:calc(var(--letter)*var(--step))}
 .kv-framed .kv.kv-large{display:flex;flex-direction:column;flex:1;min-height:0;font-size:1em;outline-offset:-2px}
 .kv-framed :is(.kv-head,.kv-say,.kv-bar){flex:none}.kv.kv-framed>.kv-head{margin-bottom:0}
 .kv-framed .kv-body{flex:1 1 auto;min-height:0;margin:0 -4px;padding:.5em 4px 0;overflow:hidden auto;scrollbar-width:thin}.kv.kv-framed>.kv-body{padding-top:.7em}
@@ -161,24 +161,37 @@ function createFrame(element, { view, title, hint = "", css = "" }) {
 const PRESENTER = "kvlab-presenter";
 const LEAST_SHEET = 900; // pixels: below it the type would be no larger than usual; there a view is as high as it is
 const STEPS = [1, 0.94, 0.88, 0.82, 0.76, 0.7]; // of the type that a frame's width gives
+const LETTER = 1 / 64.5; // the largest type in a frame, as a share of its width
+const LEAST_TYPE = 14; // pixels, as without the frame
 
 /** The frame of a view in large type: 16:9, as large as the page shows at once. Its type grows with it, and is
- *  a step smaller where the view would not fit; what does not fit even then scrolls above the text line.
+ *  a step smaller where the view would not fit, but never smaller than usual; what does not fit even then
+ *  scrolls above the text line. A part can ask for smaller type: data-crowded is "more" where each step shows
+ *  more, and "yes" where a step helps or does not; where none does, the type is as large as before.
  */
 function createSheet(root) {
   const place = root.parentElement, nested = place.closest(".kv") !== null;
   const seen = new ResizeObserver(() => fit());
   let wide = 0;
   const spills = () => [...root.querySelectorAll(".kv-body")].some((body) => body.scrollHeight > body.clientHeight + 1);
-  let frame = null;
+  const crowded = (how = ":is([data-crowded=yes],[data-crowded=more])") => root.querySelector(how) !== null;
+  let frame = null, tried = null, roomy = null; // the largest step at which nothing spills, and that it is the last word
   function settle() { // a view may draw once more when it knows its size: it is measured after that
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => { frame = requestAnimationFrame(shrink); });
   }
+  const setStep = (step) => root.style.setProperty("--step", String(step));
   function shrink() {
-    const smaller = STEPS.find((step) => step < Number(root.style.getPropertyValue("--step")));
-    if (!smaller || !root.classList.contains("kv-framed") || !spills()) return;
-    root.style.setProperty("--step", String(smaller));
+    if (!root.classList.contains("kv-framed")) return;
+    const step = Number(root.style.getPropertyValue("--step")), spilled = spills();
+    if (!spilled && !crowded()) return;
+    if (!spilled && roomy === step) return; // smaller type did not help
+    const smaller = STEPS.find((one) => one < step && wide * LETTER * one >= LEAST_TYPE);
+    if (spilled) tried = roomy = null;
+    else tried ??= step;
+    if (smaller) setStep(smaller);
+    else if (tried !== null && !crowded("[data-crowded=more]")) setStep((roomy = tried));
+    else return;
     settle();
   }
   function fit() {
@@ -187,7 +200,9 @@ function createSheet(root) {
     if (wide === (wide = 16 * Math.floor(fits / 16))) return;
     root.classList.toggle("kv-framed", wide >= LEAST_SHEET);
     root.style.setProperty("--sheet", `${wide}px`);
-    root.style.setProperty("--step", "1");
+    root.style.setProperty("--letter", `${wide * LETTER}px`);
+    tried = roomy = null;
+    setStep(1);
     settle();
   }
   function set(on) {

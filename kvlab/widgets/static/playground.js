@@ -13,7 +13,7 @@ const PLAYGROUND_CSS = `
 .kvp-audit b{font-weight:650}.kvp-audit u{text-decoration:none;font-weight:700;color:var(--good);margin-right:.35em}
 .kvp-audit [data-state=bad],.kvp-audit [data-state=bad] u{color:var(--bad);font-weight:650}
 .kvp .kvb{--room:16.5em}.kvp .kvb-row{height:1.95em}.kvp .kvb-req{margin-bottom:.45em}.kvp .kvb[data-cards=dense]{--room:20em}
-.kv-large .kvp-audit{font-size:.84em}.kv-large .kvp-strip{margin-bottom:.15em}
+.kv-large .kvp-audit{font-size:max(.84em,13.3px)}.kv-large .kvp-strip{margin-bottom:.15em}
 `;
 
 /** The stop to open with: after a new action or an undo the newest, else where the reader was. */

@@ -12,7 +12,7 @@ const PAD_CSS = `
 .kv-head>.kve-field[data-control=presets]{flex:0 1 26em;display:flex;align-items:center;gap:.6em}.kv-head:has(>.kve-field)>.kv-title{flex:none}.kvp-pad .kve-field{max-width:19em}.kv-head>.kve-field label{flex:none;overflow:visible}
 .kvp-text{margin-top:.45em}.kvp-text textarea{width:100%;min-height:9.5em;margin:0 0 .35em;padding:.4em .6em;font:.95em/1.5 ui-monospace,Menlo,Consolas,monospace;color:var(--ink);background:var(--paper);border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px;resize:vertical}
 .kvp-text .kvp-row>span{color:var(--soft);font-size:.9em}
-.kv-large .kvp-pad{padding:.3em .5em;font-size:.84em}.kv-large .kvp-row+.kvp-row{margin-top:.25em}
+.kv-large .kvp-pad{padding:.3em .5em;font-size:max(.84em,14px)}.kv-large .kvp-row+.kvp-row{margin-top:.25em}
 .kv-large:has(.kvp-pad)>.kv-head{margin-bottom:.1em}.kv-large:has(.kvp-pad) .kvb{--room:13.2em!important}
 .kv-large:has(.kvp-pad) .kvb-free{margin-top:0}.kv-large:has(.kvp-pad) .kv-say{margin:.3em 0 .35em}
 `;

@@ -59,6 +59,7 @@ function schedulePanel(run, { payload, legend, most }) {
     const few = size.em * SCHEDULE_FULL, rows = run.requests.length;
     const fit = Math.min(few, size.budget / rows), crowded = fit < size.em * SCHEDULE_LEAST;
     rowHeight = crowded && size.zoomed ? few : Math.max(fit, 1);
+    scroll.dataset.crowded = crowded && !size.zoomed ? "yes" : "no"; // in a frame, smaller type may show the names
     scroll.style.height = `${Math.min(rows * Math.max(fit, 1), size.budget) + 2}px`;
     const named = rowHeight >= size.em * SCHEDULE_LEAST;
     const svg = scheduleRows(run, { ...size, rowHeight });
@@ -122,15 +123,24 @@ function scheduleDelays(run, { clock, unit }, rowHeight, named) {
   return column;
 }
 
-/** Pixels for everything: what fits on one screen, in em, less what stands around the rows. */
-function scheduleSize(frame, runs, zoom) {
-  const { root, body } = frame, style = getComputedStyle(root), em = parseFloat(style.fontSize);
-  const nested = root.parentElement.closest(".kv") !== null, large = root.classList.contains("kv-large");
-  const whole = nested ? (large ? 22.2 : 27.4) : large ? 34 : 42;
-  const around = (nested ? 8.9 : 13.4) + 1.45 * Math.max(runs.length - 2, 0) + (nested ? 3.35 : 4.1) * runs.length;
+/** Pixels for the rows of one run. In a frame: what its height leaves; else what fits on one screen, in em. */
+function scheduleBudget({ root, body }, runs, em, nested) {
+  if (root.closest(".kv-framed")) {
+    const style = getComputedStyle(body), room = body.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
+    return Math.max((room - 1.25 * em) / runs - (nested ? 3.3 : 3.9) * em - 5, 2.6 * em);
+  }
+  const large = root.classList.contains("kv-large"), whole = nested ? (large ? 22.2 : 27.4) : large ? 34 : 42;
+  const around = (nested ? 8.9 : 13.4) + 1.45 * Math.max(runs - 2, 0) + (nested ? 3.35 : 4.1) * runs;
   const tall = large ? 0 : Math.max(innerHeight - 720, 0) / em; // large type grows with the screen by itself
   const more = Math.max(root.querySelector(".kv-say").offsetHeight / em - 3.9, 0); // a sentence of many lines
-  const budget = Math.max((whole + tall - around - more) / runs.length, 2.6) * em;
+  return Math.max((whole + tall - around - more) / runs, 2.6) * em;
+}
+
+/** What everything is drawn to, in pixels. */
+function scheduleSize(frame, runs, zoom) {
+  const { root, body } = frame, em = parseFloat(getComputedStyle(root).fontSize);
+  const nested = root.parentElement.closest(".kv") !== null;
+  const budget = scheduleBudget(frame, runs.length, em, nested);
   const plot = body.querySelector(".kvs-scale").getBoundingClientRect();
   return { em: em * 0.92, full: em, budget, width: plot.width, left: plot.left - body.querySelector(".kvs").getBoundingClientRect().left, band: em * (nested ? 0.95 : 1.15), zoomed: zoom > 0 };
 }

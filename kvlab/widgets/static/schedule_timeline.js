@@ -177,7 +177,7 @@ function scheduleTimeline(element, payload, options, again) {
   });
   let last = "";
   const layout = () => {
-    const key = [body.clientWidth, getComputedStyle(frame.root).fontSize, frame.root.className].join();
+    const key = [body.clientWidth, frame.root.clientHeight, getComputedStyle(frame.root).fontSize, frame.root.className].join();
     if (key === last || !body.clientWidth) return; // as before, or not on a page yet
     last = key;
     redraw();
