@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from kvlab.book.folds import folded
+from kvlab.book.folds import explaining, folded, split_code, split_text
 from kvlab.book.prose import Places, page_address, rewrite
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -22,6 +22,7 @@ LINK = re.compile(r'href="([^"]+)"')
 PICTURES = ("image/png", "image/jpeg")
 SETUP = ("setup", "Setup: what this page imports")
 RUN = ("run", "Show what the run found")
+WHY = ("run", "Show what the run found, and why")
 Cell = dict[str, Any]
 
 
@@ -31,10 +32,18 @@ def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> 
     Raises ValueError that names the cell for what the book cannot show.
     """
     parts = []
-    runs = folded(notebook["cells"])
-    for number, cell in enumerate(notebook["cells"]):
+    cells = notebook["cells"]
+    runs, below = folded(cells), explaining(cells)
+    texts = {place: split_text(_joined(cells[place]["source"])) for place in below}
+    for number, cell in enumerate(cells):
         try:
-            parts.extend(_cell(cell, page, places, number in runs))
+            if number in below:
+                parts.append(rewrite(texts[number][1], places))
+            elif number in runs:
+                why, _ = texts.get(number + 1, ("", ""))
+                parts.extend(_run(cell, page, places, rewrite(why, places)))
+            else:
+                parts.extend(_cell(cell, page, places))
         except ValueError as error:
             raise ValueError(f"{page}.ipynb, cell {number}: {error}") from None
     title, end, rest = "\n\n".join(parts).partition("\n")
@@ -43,21 +52,35 @@ def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> 
     return f"{title}{end}\n{doors}\n\n{rest}\n"
 
 
-def _cell(cell: Cell, page: str, places: Places, is_folded: bool) -> Iterator[str]:
+def _cell(cell: Cell, page: str, places: Places) -> Iterator[str]:
     source = _joined(cell["source"])
     if cell["cell_type"] == "markdown":
         yield rewrite(source, places)
     elif cell["cell_type"] == "code" and source.strip():
-        yield from _code(source, "setup" in cell["metadata"].get("tags", []))
-        outputs = [_output(output, page, places) for output in cell["outputs"]]
-        yield from _fold(RUN, outputs) if is_folded and outputs else outputs
+        is_setup = "setup" in cell["metadata"].get("tags", [])
+        yield from _fold(SETUP, [_code(source)]) if is_setup else [_code(source)]
+        yield from _outputs(cell, page, places)
 
 
-def _code(source: str, is_setup: bool) -> Iterator[str]:
+def _run(cell: Cell, page: str, places: Places, why: str) -> Iterator[str]:
+    """A cell that answers a prediction: its code, then a fold of checks, outputs and `why`."""
+    seen, told = split_code(_joined(cell["source"]))
+    if seen.strip():
+        yield _code(seen)
+    parts = [_code(told)] if told else []
+    parts += _outputs(cell, page, places)
+    if why or parts:
+        yield from _fold(WHY if why else RUN, [*parts, why] if why else parts)
+
+
+def _outputs(cell: Cell, page: str, places: Places) -> list[str]:
+    return [_output(output, page, places) for output in cell["outputs"]]
+
+
+def _code(source: str) -> str:
     longest = max(map(len, re.findall(r"`{3,}", source)), default=2)
     fence = "`" * (longest + 1)
-    block = f"{fence}python\n{source}\n{fence}"
-    yield from _fold(SETUP, [block]) if is_setup else [block]
+    return f"{fence}python\n{source}\n{fence}"
 
 
 def _fold(kind: tuple[str, str], blocks: list[str]) -> Iterator[str]:

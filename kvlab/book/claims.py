@@ -8,10 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kvlab.book.notebook_file import read_notebook
+
 DATA = Path(__file__).with_name("claims.toml")
 CUTS = "tests/notebooks/cuts.py"  # in a clone: lines of the engine without which a claim fails
 TAG = "claim-"
 LINES = 2
+LEGEND = """Each claim of the chapter, its kind, and the cell that computes it.
+  shows    what is claimed
+  printed  the first lines of what that cell printed"""
+CUT = """
+  cut      what the tests take out of the engine to see the cell fail"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ def claims(home: Path, pages: Path) -> list[Claim]:
 
 
 def _tagged(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook = read_notebook(path)
     for number, cell in enumerate(notebook["cells"], 1):
         for tag in cell["metadata"].get("tags", []):
             if tag.startswith(TAG):
@@ -89,12 +96,13 @@ def _guards(home: Path) -> dict[str, list[str]] | None:
 
 
 def render(found: list[Claim]) -> str:
-    """A paragraph for each claim, and a line that counts them."""
-    parts = [_paragraph(claim) for claim in found]
+    """What the lines mean, a paragraph for each claim, and a line that counts them."""
+    has_cuts = all(claim.cuts is not None for claim in found)
+    parts = [LEGEND + CUT if has_cuts else LEGEND, *map(_paragraph, found)]
     counted = f"{len(found)} claims, each computed in one cell"
-    if all(claim.cuts is not None for claim in found):
-        guarded = sum(bool(claim.cuts) for claim in found)
-        counted += f"; {guarded} have a cut in the engine that makes the cell fail"
+    if has_cuts:
+        have = sum(bool(claim.cuts) for claim in found)
+        counted += f"; {have} have a cut in the engine that makes the cell fail"
     return "\n\n".join([*parts, f"{counted}."])
 
 

@@ -38,7 +38,7 @@ def build(
 def claims(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List the chapter's claims: the cell of each, what it printed, and the cut that guards it."""
+    """List the chapter's claims: the cell of each, what it printed, and the cuts that break it."""
     from kvlab.cli import find_pages, plain_errors
 
     with plain_errors():
@@ -60,6 +60,18 @@ def student(folder: Folder, force: Force = False) -> None:
 def instructor(folder: Folder, force: Force = False) -> None:
     """Write the notebooks for a teacher: solutions, speaker notes with minutes, slides."""
     _write_set("instructor", folder, force)
+    typer.echo(f"{_where_to_open(folder)} Run all cells of a page first: then its views are live.")
+
+
+def _where_to_open(folder: Path) -> str:
+    """JupyterLab shows the files below the folder that it was started for, and no others."""
+    from kvlab.cli import find_pages
+
+    root, _ = find_pages()
+    if folder.resolve().is_relative_to(root.resolve()):
+        place = folder.resolve().relative_to(root.resolve())
+        return f"To open it: kvlab lab, and there the folder {place} in the file browser."
+    return f"kvlab lab shows only what lies in {root}; to open this: jupyter lab {folder}."
 
 
 def _write_set(kind: str, folder: Path, force: bool) -> None:

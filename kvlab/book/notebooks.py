@@ -6,6 +6,9 @@
 People edit the sources (percent format). A notebook keeps its cells' ids from one writing to the
 next. What changes from run to run without meaning anything is taken out: the state and the view of
 widgets (their HTML and text forms stay), time stamps, and the kernel's description of itself.
+
+JupyterLab opens a page as the book shows it: outputs that answer a prediction (folds.py) are
+collapsed until their cell is run, and so is the source of the setup cell.
 """
 
 import argparse
@@ -25,6 +28,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from nbstripout import strip_output
 
+from kvlab.book.folds import folded
 from kvlab.book.manifest import clone_root
 
 PERCENT = {"extension": ".py", "format_name": "percent"}
@@ -33,7 +37,7 @@ MAX_BYTES = 400_000
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 NOTEBOOK_KEYS = ("jupytext", "kernelspec")  # the notebook metadata that stays
-CELL_KEYS = ("slideshow", "tags")  # the cell metadata that stays
+CELL_KEYS = ("jupyter", "slideshow", "tags")  # the cell metadata that stays
 UNSTABLE_KEYS = ["cell.metadata.execution", "cell.metadata.trusted", "cell.metadata.collapsed"]
 
 
@@ -49,6 +53,7 @@ def build(name: str, folder: Path) -> Path:
     if target.exists():  # only for the ids: every output is made anew
         old = nbformat.read(target, as_version=4)
         notebook = combine_inputs_with_outputs(notebook, old, PERCENT)
+        collapse(notebook)  # as this source says, and not as the old notebook was
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -88,6 +93,17 @@ def normalise(notebook: NotebookNode) -> None:
             del cell.metadata[key]
         for output in cell.get("outputs", []):
             output.get("data", {}).pop(WIDGET_VIEW, None)
+
+
+def collapse(notebook: NotebookNode) -> None:
+    """Say, in place, what JupyterLab hides when it opens the page; nothing else stays hidden."""
+    answers = folded(notebook.cells)
+    for number, cell in enumerate(notebook.cells):
+        is_setup = "setup" in cell.metadata.get("tags", [])
+        hidden = {"outputs_hidden": number in answers, "source_hidden": is_setup}
+        cell.metadata.pop("jupyter", None)
+        if any(hidden.values()):
+            cell.metadata.jupyter = NotebookNode({k: True for k, so in hidden.items() if so})
 
 
 def problems(name: str, folder: Path) -> Iterator[str]:
@@ -141,7 +157,9 @@ def _from_source(name: str, folder: Path) -> NotebookNode:
     path = folder / "source" / f"{name}.py"
     if not path.is_file():
         raise ValueError(f"{path} does not exist")
-    return jupytext.read(path, fmt=PERCENT)
+    notebook = jupytext.read(path, fmt=PERCENT)
+    collapse(notebook)
+    return notebook
 
 
 def _text(notebook: NotebookNode) -> str:

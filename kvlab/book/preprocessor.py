@@ -17,7 +17,7 @@ from typing import Any
 
 from kvlab.book.cells import chapter
 from kvlab.book.links import GITHUB, binder_url, colab_url
-from kvlab.book.prose import Places, equation_numbers, rewrite
+from kvlab.book.prose import FILES, Places, equation_numbers, rewrite
 from kvlab.book.reference import INDEX, Reference, reference
 from kvlab.book.reference_names import READING
 
@@ -45,9 +45,11 @@ def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
         for number in found:
             first.setdefault(number, page)
     repository = context["config"]["preprocessor"]["kvlab"]["repository"]
+    has_readme = (Path(context["root"]) / "README.md").is_file()
     for page, (one, notebook) in pages.items():
         places = Places(frozenset(numbers[page]), first)
-        one["content"] = chapter(notebook, page, doors(page, repository), places)
+        line = doors(page, repository, has_readme=has_readme)
+        one["content"] = chapter(notebook, page, line, places)
     for one in chapters(book["items"]):
         if (one["path"] or "").endswith(".md"):
             places = Places(frozenset(equation_numbers(one["content"])), first)
@@ -90,8 +92,8 @@ def _numbers(notebook: dict[str, Any]) -> list[str]:
     return found
 
 
-def doors(page: str, repository: str) -> str:
-    """Where the page can be run: its notebook, and Colab and Binder where the address is known."""
+def doors(page: str, repository: str, *, has_readme: bool = False) -> str:
+    """Where the page can be run: a clone, its notebook; Colab and Binder at a known address."""
     links = [f'<a href="{page}{ENDING}" download>download it</a>']
     if repository.startswith(GITHUB):
         path = f"notebooks/{page}{ENDING}"
@@ -99,7 +101,10 @@ def doors(page: str, repository: str) -> str:
             f'<a href="{colab_url(repository, path)}">open in Colab</a>',
             f'<a href="{binder_url(repository, path)}">open in Binder</a>',
         ]
-    said = "What you see is the notebook as it ran. To run it yourself:"
+    install = "<code>make lab</code> in a clone of kvlab"
+    if has_readme:  # %2E: mdBook would write .html for .md
+        install += f' (<a href="{FILES}README%2Emd">README</a>)'
+    said = f"What you see is the notebook as it ran. To run it yourself: {install} ·"
     return f'<p class="kvlab-doors">{said} {" · ".join(links)}</p>'
 
 

@@ -15,6 +15,8 @@ from kvlab.book.reference_source import Entry, exported, module_path, read_modul
 
 PACKAGES = ("kvlab", "kvlab.widgets", "kvlab.exercises", "kvlab.serve", "kvlab.hf")
 READING = "reading_the_engine.md"
+# What a page alone needs, for its own setup.
+SETUP = ("kvlab.model_source.INSTALL_SMOLLM2", "kvlab.triton_mode.current")
 ENGINE_FILE = re.compile(r"\]\(\.\./(kvlab/[\w/]+)\.py\)")
 
 
@@ -28,7 +30,10 @@ class Met:
 
 
 def met(root: Path, notebooks: Mapping[str, dict[str, Any]], reading: str) -> list[Met]:
-    """Every name, by module and then by line.
+    """Every name, by file and line; what `kvlab` offers comes first in its file.
+
+    Files come in the order in which they are to be read, but those directly below `kvlab` in that
+    of the names that it offers: a page begins with LLM.
 
     notebooks: page -> notebook. reading: the text of "Read the engine".
     Raises ValueError that names each public class or function without a docstring, and each name
@@ -42,12 +47,28 @@ def met(root: Path, notebooks: Mapping[str, dict[str, Any]], reading: str) -> li
     for entry, page in _used(root, notebooks):
         entries[entry.anchor] = entry
         pages.setdefault(entry.anchor, {})[page] = None
-    for path in ENGINE_FILE.findall(reading):
+    to_read = list(dict.fromkeys(ENGINE_FILE.findall(reading)))
+    for path in to_read:
         entries |= {entry.anchor: entry for entry in _public(root, path)}
     if found := [_place(root, e) for e in entries.values() if e.kind != "constant" and not e.doc]:
         raise ValueError("\n".join(f"{place} has no docstring" for place in sorted(found)))
     names = [Met(e, packages.get(a), tuple(pages.get(a, ()))) for a, e in entries.items()]
-    return sorted(names, key=lambda one: (one.entry.module, one.entry.line))
+    offered = [m for m in _homes(root) if m.count(".") == 1]
+    order = list(dict.fromkeys([*offered, *(path.replace("/", ".") for path in to_read)]))
+
+    def place(one: Met) -> tuple[int, str, bool, int]:
+        module = one.entry.module
+        rank = order.index(module) if module in order else len(order)
+        return rank, module, one.package != "kvlab", one.entry.line
+
+    return sorted(names, key=place)
+
+
+def _homes(root: Path) -> Iterator[str]:
+    """The modules of what `kvlab` offers, in its order."""
+    if module_path(root, "kvlab") is not None:
+        found = (resolve(root, "kvlab", name) for name in exported(root, "kvlab"))
+        yield from (entry.module for entry in found if entry is not None)
 
 
 def _offered(root: Path) -> Iterator[tuple[Entry, str]]:
@@ -75,7 +96,8 @@ def _used(root: Path, notebooks: Mapping[str, dict[str, Any]]) -> list[tuple[Ent
         names = [pair for tree in trees for pair in _imports(root, tree, modules)]
         names += [pair for tree in trees for pair in _attributes(tree, modules)]
         entries = (resolve(root, module, name) for module, name in names)
-        found += [(e, page) for e in entries if e is not None and not e.name.startswith("_")]
+        shown = (e for e in entries if e is not None and e.anchor not in SETUP)
+        found += [(e, page) for e in shown if not e.name.startswith("_")]
     return found
 
 

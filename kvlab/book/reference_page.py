@@ -176,7 +176,8 @@ def index_part(
         for anchor, name, doc in rows
     ]
     table = _table(("name", "what it is"), cells)
-    return f"## {title}\n\n{about} [The whole page]({page}.html)\n\n{table}"
+    heading = f'<h2 id="{page.removeprefix("api_")}"><span>{escape(title)}</span></h2>'
+    return f"{heading}\n\n{about} [The whole page]({page}.html)\n\n{table}"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -121,13 +121,15 @@ CACHED_WHOLE = Prediction(
 EQUAL_TEXT = Prediction(
     id="21.7-p10",
     question=(
-        "Two prompts read exactly alike, letter for letter. Is it certain that the second one "
-        "finds the first one's blocks?"
+        "One engine, and nothing is evicted. Two prompts of several full blocks read exactly "
+        "alike, letter for letter. Is it certain that the second one finds the first one's blocks?"
     ),
     kind=YesNo(),
     mistakes=(
         Mistake(
-            "Blocks are found by token ids. One text can be cut into tokens in several ways.",
+            "Blocks are found by token ids. One text can be cut into tokens in several ways: the "
+            "tokenizer cuts equal text alike, but a part of it may have been selected by the "
+            "model, or cut on its own.",
             lambda answer: True,
         ),
     ),
@@ -137,8 +139,9 @@ EQUAL_TEXT = Prediction(
 AFTER_A_PREEMPTION = Prediction(
     id="21.7-p11",
     question=(
-        "The pool runs out, and a request that has given some outputs already is preempted: it "
-        "loses all its blocks. Later it is admitted again. What does its reader get?"
+        "An engine always selects the token of the largest score. Its pool runs out, and a request "
+        "that has given some outputs already is preempted: it loses all its blocks. Later it is "
+        "admitted again. What does its reader get?"
     ),
     kind=Choice(
         (
@@ -244,7 +247,9 @@ FORTY_IN_SIXTEENS = Prediction(
     ),
     mistakes=(
         *_never(
-            "The limit is one of a step, not of a text. What a text may have is max_model_len.", "a"
+            "Nothing is refused: what a step has no room for waits for the next. How long a text "
+            "may be is another setting, max_model_len.",
+            "a",
         ),
         *_never("No token is dropped: what a step has no room for, the next one reads.", "b"),
     ),

@@ -3,6 +3,7 @@
 Both forms are made of the same parts and are the same for the same parts. All texts are escaped.
 """
 
+import re
 from dataclasses import dataclass
 from html import escape
 
@@ -22,13 +23,15 @@ STATES = {  # sign, word, colour (Okabe-Ito) of the bar at the left; the sign an
     "hint": ("→", "hint", "#CC79A7"),
     "solution": ("→", "solution", "#CC79A7"),
 }
+REVEALED = ("as predicted", "other", "run")
+_COLLAPSED = "<!-- what the run found -->\n"  # what JupyterLab shows of a collapsed output
 _BOX = (
     "margin:4px 3px;padding:.5em .8em;border-left:4px solid {colour};border-radius:0 6px 6px 0;"
     "color:var(--jp-content-font-color0,inherit);"
     "background:var(--jp-layout-color2,rgba(127,127,127,.12));line-height:1.45;max-width:52em"
 )
 _CODE = (
-    "margin:.4em 0;padding:.4em .6em;overflow-x:auto;color:inherit;"
+    "margin:.4em 0;padding:.4em .6em;overflow-x:auto;color:inherit;word-break:normal;"
     "background:var(--jp-layout-color0,transparent)"
 )
 
@@ -59,7 +62,10 @@ class Box:
         return "\n".join([f"{sign} {word}: {self.name}", *(f"  {line}".rstrip() for line in below)])
 
     def _repr_html_(self) -> str:
-        """One line, so that no blank line inside it ends the element in a Markdown page."""
+        """No blank line, which would end the element in a Markdown page.
+
+        JupyterLab shows the first line of a collapsed output: it must not tell the answer.
+        """
         sign, word, colour = STATES[self.state]
         head = f'<span aria-hidden="true">{sign}</span> <strong>{word}</strong>'
         parts = [f"<div>{head} <span>{escape(self.name)}</span></div>"]
@@ -70,12 +76,13 @@ class Box:
             )
             row = "display:flex;flex-wrap:wrap;gap:.2em 2em"
             parts.append(f'<div style="{row}">{" ".join(pairs)}</div>')
-        parts += (f"<div>{escape(line)}</div>" for line in self.lines)
+        parts += (f"<div>{_marked(line)}</div>" for line in self.lines)
         if self.code:
             parts.append(f'<pre style="{_CODE}"><code>{escape(self.code)}</code></pre>')
         style = _BOX.format(colour=colour)
         page = f'<div class="kvlab-box" data-state="{self.state}" style="{style}">'
-        return f"{page}{''.join(parts)}</div>".replace("\n", "&#10;")
+        html = f"{page}{''.join(parts)}</div>".replace("\n", "&#10;")
+        return f"{_COLLAPSED}{html}" if self.state in REVEALED else html
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,3 +96,8 @@ class Boxes:
 
     def _repr_html_(self) -> str:
         return "".join(box._repr_html_() for box in self.boxes)
+
+
+def _marked(line: str) -> str:
+    """The line escaped; what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(line))

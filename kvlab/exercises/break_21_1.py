@@ -101,8 +101,9 @@ PADDING_CHECK = Exercise(
     question=(
         "Break it. Write padding_is_safe, a check of attend(query, keys, values, lengths), where "
         "query is [B, d], keys and values are [B, T, d] and request b has lengths[b] positions in "
-        "front and padding behind them. True, if each request's query reads all of its own "
-        "positions and nothing else. It is run on the package's own and on wrong ones."
+        "front and padding behind them, all of finite numbers. True, if each request's query "
+        "reads all of its own positions and nothing else. It is run on the package's own and on "
+        "wrong ones."
     ),
     kind=Verdict("padding_is_safe", ("attend",)),
     run=reads_what_it_should,

@@ -10,6 +10,7 @@ from kvlab.exercises.runs_21_2 import noted
 GOAL = "a TPOT that is kept, and a wait that it hides"
 NO_WAIT = "a TPOT that is kept, and no such wait"
 NO_WAIT_BETWEEN = "a TPOT that is kept, and no such wait between two outputs"
+LATEST = 1_000_000_000  # ms, eleven days
 Events = Sequence[Sequence[float]]
 
 
@@ -47,13 +48,15 @@ def _stream(value: object) -> Events:
         if not pair or not all(type(number) in (int, float) for number in event):
             raise Unreadable(f"something that is no event; give {asked}")
         time, tokens = event
-        if time < last or type(tokens) is not int or not 0 <= tokens <= 1000:
+        if not abs(time) <= LATEST:  # NaN neither
+            raise Unreadable(f"a time that is no number of ms up to {LATEST:,}; give {asked}")
+        if time < last or tokens != tokens // 1 or not 0 <= tokens <= 1000:
             raise Unreadable(
-                "times that go back, or an event of less than 0 or more than 1,000 tokens; "
-                f"give {asked}"
+                "times that go back, or an event of less than 0 or more than 1,000 tokens, or of "
+                f"a part of one; give {asked}"
             )
         last = time
-    return value
+    return [[time, int(tokens)] for time, tokens in value]
 
 
 HIDDEN_WAIT = Exercise(

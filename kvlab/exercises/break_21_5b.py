@@ -104,7 +104,8 @@ MERGE_CHECK = Exercise(
     kind=Verdict("merge_is_right", ("merge",)),
     run=agrees_with_a_softmax,
     cases=merges,
-    truth="by a softmax over the splits the right verdict is",
+    truth="the right verdict is",
+    against="a softmax over the splits",
     hints=(
         "Which weights can you work out in your head? And for which values of lse2 would a "
         "plain formula give something else?",
@@ -114,7 +115,7 @@ MERGE_CHECK = Exercise(
         'lse2 of float("-inf") twice are 0, and not NaN.',
     ),
     mistakes=(
-        *verdict_mistakes(_tries(UNEQUAL, EMPTY, LARGE)),
+        *verdict_mistakes(_tries(UNEQUAL, EMPTY, LARGE), "the right one"),
         Mistake(
             "Your lse2 are small. Take some of a few hundred, whose powers overflow.",
             _tries(UNEQUAL, EMPTY),

@@ -125,5 +125,5 @@ APPEND_CHECK = Exercise(
             _looks(2, newest=True),
         ),
     ),
-    why="A pass adds positions and changes none: the newest alone are half of it.",
+    why="A pass adds positions and changes none: checking the new ones only is half the check.",
 )

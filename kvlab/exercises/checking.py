@@ -65,12 +65,18 @@ def _nearer(exercise: Exercise, wanted: object, value: object) -> str:
     """What can be said of a wrong value without telling the right one."""
     if isinstance(exercise.kind, Numbers | Matches):
         remark = exercise.remark(value)
-        good = [i for i, right in enumerate(exercise.kind.right(wanted, value), 1) if right]
+        verdicts = exercise.kind.right(wanted, value)
+        good = [i for i, right in enumerate(verdicts, 1) if right]
         if not good:
             said = f"None of the entries is right yet. {exercise.pattern(value)}".rstrip()
             return f"{said} {remark}".rstrip()
         named = " and ".join(map(exercise.kind.entry, good))
-        return f"Right so far: {named}. The others are not. {remark}".rstrip()
+        rest = "The others are not."
+        if len(good) == len(verdicts) - 1:
+            (other,) = {*range(1, len(verdicts) + 1)} - {*good}
+            name = exercise.kind.entry(other)
+            rest = f"{name[0].upper()}{name[1:]} is not."
+        return f"Right so far: {named}. {rest} {remark}".rstrip()
     if isinstance(wanted, bool | str):
         return "It is another."
     return "That is too large." if value > wanted else "That is too small."
@@ -87,13 +93,17 @@ def _check_function(exercise: Exercise, function: Callable) -> Box:
     mine = exercise.kind.after(calls, cases)
     failing = [i for i, pair in enumerate(zip(wanted, mine, strict=True)) if not agrees(*pair)]
     if not failing:
-        count = f"Agrees with the real run on {len(mine)} inputs."
-        return Box("right", exercise.id, (count, exercise.why))
+        count = f"Agrees with {exercise.against} on {_inputs(len(mine))}."
+        return Box("right", exercise.id, (count, *exercise.kind.unseen(function), exercise.why))
     first = failing[0]
     case = exercise.cases()[first]
     shown = exercise.kind.example(case, mine[first], wanted[first], exercise.truth)
     known = _known_mistake(exercise, wanted, mine)
     return _wrong(exercise, (known, shown) if known else (shown,))
+
+
+def _inputs(count: int) -> str:
+    return "1 input" if count == 1 else f"{count} inputs"
 
 
 def _known_mistake(exercise: Exercise, wanted: list, mine: list[Outcome]) -> str:

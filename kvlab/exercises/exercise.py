@@ -38,7 +38,7 @@ class Exercise:
     ("the real cache holds"). why: one line for those who have it right. hints: each says more than
     the one before; the first does not contain the answer. pattern: what a list without a single
     right entry says of its reader's thoughts, a sentence, or nothing. remark: the same of a list
-    with any wrong entry.
+    with any wrong entry. against: what a right function agrees with.
     """
 
     id: str  # "21.1-2"
@@ -52,6 +52,7 @@ class Exercise:
     cases: Callable[[], Sequence[tuple]] = no_arguments
     pattern: Callable[[list], str] = no_pattern
     remark: Callable[[list], str] = no_pattern
+    against: str = "the real run"
 
 
 @dataclass(frozen=True)

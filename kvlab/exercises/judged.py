@@ -40,6 +40,8 @@ class Judged(Function):
             return replace(outcome, value=self.judge(outcome.value, arguments))
         except Unreadable as found:
             return replace(outcome, failure=f"gives {found}")
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # it cannot be worked with
+            return replace(outcome, failure="gives what the run cannot work with")
 
     def tell(self, value: str) -> str:
         return value

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import dis
+import inspect
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +18,12 @@ from kvlab.exercises.reading import Elsewhere, Unreadable, show
 
 if TYPE_CHECKING:
     from kvlab.exercises.calls import Outcome
+
+
+ROUNDS = (
+    'Write tl.dot(..., input_precision="ieee"): without it a GPU may round what it multiplies to '
+    "10 binary digits (tf32). The interpreter does not, so it could not show this."
+)
 
 
 @dataclass(frozen=True)
@@ -34,15 +44,20 @@ class KernelPiece(Function):
         super().read(piece)
         if is_stub(piece):
             return piece
-        code = getattr(piece, "__code__", None)
-        if code and code.co_name in code.co_names:
-            raise Unreadable(f"{code.co_name} calls itself; Triton knows no recursion. Use a loop.")
+        if _calls_itself(piece):
+            raise Unreadable(
+                "You gave a function that calls itself; Triton knows no recursion. Use a loop."
+            )
         mode = triton_mode.current()
         if not mode.usable:
             raise Elsewhere(f"Triton cannot run a kernel here: {mode.reason}")
         if mode.mode == "compiled" and piece is answer:
             raise Unreadable(f"You gave a plain function; give {self.asked}.")
         return Launched(answer, self.launch)
+
+    def unseen(self, function: Callable) -> tuple[str, ...]:
+        """That a product may be rounded on a GPU, where the piece does not say "ieee"."""
+        return (ROUNDS,) if _has_a_dot_that_rounds(function.piece) else ()
 
     def example(self, arguments: tuple, outcome: Outcome, wanted: object, truth: str) -> str:
         """Where in the first case that fails it goes wrong."""
@@ -61,6 +76,24 @@ class KernelPiece(Function):
 def _is_jitted(answer: object) -> bool:
     """Whether @triton.jit stood above it; asks no object of another kind for anything."""
     return type(answer).__module__.startswith("triton.") and hasattr(answer, "fn")
+
+
+def _calls_itself(piece: Callable) -> bool:
+    """Whether its own name is among the globals that it uses; tl.load is none of these."""
+    code = getattr(piece, "__code__", None)
+    steps = dis.get_instructions(code) if code else ()
+    return any(step.opname == "LOAD_GLOBAL" and step.argval == code.co_name for step in steps)
+
+
+def _has_a_dot_that_rounds(piece: Callable) -> bool:
+    """Whether a tl.dot in its source does without "ieee"; False where there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(piece)))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    dots = [call for call in calls if getattr(call.func, "attr", "") == "dot"]
+    return any('"ieee"' not in ast.unparse(call).replace("'", '"') for call in dots)
 
 
 def difference(right: object, mine: object) -> tuple[list[int], object, object] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from kvlab.exercises.reading import Unreadable, kind_of, plain, same, show, show_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvlab.exercises.calls import Outcome
 
@@ -248,6 +248,10 @@ class Function:
     def silent(self) -> tuple[str, ...]:
         """What to say where it returned None on all inputs."""
         return (f"{self.name} returned None on all inputs. Is a return missing?",)
+
+    def unseen(self, function: Callable) -> tuple[str, ...]:
+        """What to say of a right function that its calls could not show."""
+        return ()
 
     def after(self, outcomes: Sequence[Outcome], cases: Sequence[tuple]) -> list[Outcome]:
         """What counts of its calls with `cases`, whose arguments it may have changed."""

@@ -1,16 +1,19 @@
 """A piece of a kernel as a function that `check` can call: a frame launches it over a case.
 
 In Triton's interpreter the piece is watched. What it returns must have the right shape, and a load
-from outside of all tensors, which would read anything or end the process, raises IndexError.
+from outside of all tensors, which would read anything or end the process, raises IndexError. Where
+a load is masked and has no `other`, a GPU gives anything: here it gives NaN, or a large number.
 """
 
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from kvlab import triton_mode
@@ -146,14 +149,34 @@ def _check_shapes(result: object, case: Case) -> None:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """An error inside a kernel as itself: the interpreter wraps it, once for each call."""
+    """An error inside a kernel as itself: the interpreter wraps it, once for each call.
+
+    Its traceback is joined again from those of the wrappers, so that the piece's line is in it.
+    """
     try:
         yield
     except Exception as error:
-        inner = error
-        while type(inner).__name__ == "InterpreterError" and inner.__cause__ is not None:
-            inner = inner.__cause__
-        raise inner from None
+        chain = [error]
+        while type(chain[-1]).__name__ == "InterpreterError" and chain[-1].__cause__ is not None:
+            chain.append(chain[-1].__cause__)
+        inner = chain[-1]
+        if inner.args and isinstance(inner.args[0], str):  # sizes as numbers
+            inner.args = (re.sub(r"'?constexpr\[(\d+)\]'?", r"\1", inner.args[0]), *inner.args[1:])
+        raise inner.with_traceback(_joined(chain)) from None
+
+
+def _joined(chain: Sequence[BaseException]) -> TracebackType | None:
+    """One traceback of all frames, the outermost error's first."""
+    steps = []
+    for error in chain:
+        step = error.__traceback__
+        while step is not None:
+            steps.append(step)
+            step = step.tb_next
+    joined = None
+    for step in reversed(steps):
+        joined = TracebackType(joined, step.tb_frame, step.tb_lasti, step.tb_lineno)
+    return joined
 
 
 def fenced(tensors: Sequence[Tensor]) -> object:
@@ -171,21 +194,29 @@ def _fence(ranges: Sequence[tuple[int, int]]) -> Iterator[None]:
     builder = module.InterpreterBuilder
     methods = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store")}
 
-    def checked(method: Callable, mask_place: int) -> Callable:
-        def create(self: object, ptrs: object, *rest: object) -> object:
-            mask = numpy.broadcast_to(rest[mask_place].data, ptrs.data.shape).astype(bool)
-            used = ptrs.data[mask].astype(numpy.int64)
-            inside = numpy.zeros(used.shape, bool)
-            for start, end in ranges:
-                inside |= (used >= start) & (used < end)
-            if not inside.all():
-                raise IndexError(WILD)
-            return method(self, ptrs, *rest)
+    def look(ptrs: object, mask: object) -> None:
+        allowed = numpy.broadcast_to(mask.data, ptrs.data.shape).astype(bool)
+        used = ptrs.data[allowed].astype(numpy.int64)
+        inside = numpy.zeros(used.shape, bool)
+        for start, end in ranges:
+            inside |= (used >= start) & (used < end)
+        if not inside.all():
+            raise IndexError(WILD)
 
-        return create
+    def load(self: object, ptrs: object, mask: object, other: object, *rest: object) -> object:
+        look(ptrs, mask)
+        result = methods["create_masked_load"](self, ptrs, mask, other, *rest)
+        if other is None:
+            is_float = numpy.issubdtype(result.data.dtype, numpy.floating)
+            masked = ~numpy.broadcast_to(mask.data, result.data.shape).astype(bool)
+            result.data[masked] = numpy.nan if is_float else numpy.iinfo(result.data.dtype).max
+        return result
 
-    builder.create_masked_load = checked(methods["create_masked_load"], 0)
-    builder.create_masked_store = checked(methods["create_masked_store"], 1)
+    def store(self: object, ptrs: object, value: object, mask: object, *rest: object) -> object:
+        look(ptrs, mask)
+        return methods["create_masked_store"](self, ptrs, value, mask, *rest)
+
+    builder.create_masked_load, builder.create_masked_store = load, store
     try:
         yield
     finally:

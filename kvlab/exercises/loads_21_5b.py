@@ -52,6 +52,7 @@ class LoadCase:
     num_kv_heads: int = 1
     kv_head: int = 0
     head_dim: int = 4
+    is_tight: bool = False  # the tables end in memory with the last request's last block
     parts = ("tile",)
 
     @property
@@ -62,6 +63,7 @@ class LoadCase:
     def words(self) -> str:
         heads = f"KV head {self.kv_head} of {self.num_kv_heads}, head_dim {self.head_dim}"
         where = f"request {self.request} of tables {[*map(list, self.tables)]}"
+        where += " with nothing behind them" if self.is_tight else ""
         last = self.start + TILE - 1
         return (
             f"positions {self.start} to {last}, length {self.length}, blocks of {self.block_size}, "
@@ -87,11 +89,16 @@ class LoadCase:
         return cache
 
     def block_table(self) -> Tensor:
-        """[R, W]. Shorter tables are padded with 0, as in an engine."""
+        """[R, W]. Shorter tables are padded with 0, as in an engine.
+
+        All are, so that no common mistake leaves them, but for a tight case in the interpreter:
+        compiled, nothing would be refused.
+        """
         import torch
 
-        width = -(-(self.start + TILE + self.block_size) // self.block_size)
-        width = max(width, *map(len, self.tables))
+        width = max(map(len, self.tables))
+        if not self.is_tight or triton_mode.current().mode == "compiled":
+            width = max(width, self.start + TILE + 1)
         rows = [[*table, *[0] * (width - len(table))] for table in self.tables]
         return torch.tensor(rows, dtype=torch.int32)
 
@@ -135,6 +142,7 @@ def load_cases() -> Sequence[tuple[LoadCase]]:
         for case in (
             LoadCase(((3, 1),), length=6),
             LoadCase(((2, 5), (3, 1)), length=6, request=1),
+            LoadCase(((2, 5), (3, 1)), length=7, request=1, is_tight=True),
             LoadCase(((), (3,)), length=0),
             LoadCase(((2,),), length=1, block_size=16, num_kv_heads=2, kv_head=1, head_dim=3),
             LoadCase((ones,), length=15, block_size=1),

@@ -39,8 +39,9 @@ def predict(question: str | Mapping[str, object], answer: object = None) -> Box 
     """Ask, or keep an answer until `reveal`. Says neither right nor wrong.
 
     question: an id, or several ids with their answers, {"21.6-p2": None, "21.6-p3": None}. With
-    None for an answer it shows the question. An answer of another kind than asked for is not kept,
-    and leaves an earlier one as it was. Raises ValueError for an unknown id, listing the section's.
+    None for an answer it shows the question; an answer is shown with its question. One of another
+    kind than asked for is not kept, and leaves an earlier one as it was. Raises ValueError for an
+    unknown id, listing the section's.
     """
     if isinstance(question, Mapping):
         return Boxes(tuple(predict(name, given) for name, given in question.items()))
@@ -60,7 +61,7 @@ def predict(question: str | Mapping[str, object], answer: object = None) -> Box 
     line = "The run will show whether it is so."
     if kept.is_revealed:
         line = "The run has shown whether it is so. Your answer is unchanged."
-    return Box("kept", question, (line,), (("you say", asked.kind.show(value)),))
+    return Box("kept", question, (asked.question, line), (("you say", asked.kind.show(value)),))
 
 
 def _ask(asked: Prediction, kept: Commitment | None) -> Box:

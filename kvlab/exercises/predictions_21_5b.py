@@ -7,8 +7,8 @@ UNMASKED = Prediction(
     id="21.5b-p1",
     question=(
         "The load of V loses its mask, so that the 13 empty places of each request's last tile are "
-        "read as well. Their slots hold NaN, and their weights are exactly 0. Which of a request's "
-        "results become NaN?"
+        "read as well. What is read there is NaN, and their weights are exactly 0. Which of a "
+        "request's results become NaN?"
     ),
     kind=Choice((("a", "none"), ("b", "those of one head"), ("c", "all"))),
     mistakes=(

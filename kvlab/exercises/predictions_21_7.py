@@ -93,7 +93,7 @@ WHEN_FREE = Prediction(
             lambda letter: "c",
         ),
     ),
-    why="The last reference decides; until it is taken the block may stay findable.",
+    why="The last reference decides. Whether the block can be found does not.",
 )
 
 QUESTIONS = (FIVE_TOKENS, FORTY_TOKENS, THIRD_BLOCK, WHEN_FREE)

@@ -37,9 +37,20 @@ def score(section: str, save: str | Path | None = None) -> Box:
             f"Written to {str(save)!r}{here}. It is on this machine alone. To delete it: "
             f"import os; os.remove({str(save)!r})"
         )
+    return Box("score", section, tuple(lines), _facts(shown, kept, asked))
+
+
+def _facts(
+    shown: dict[str, Commitment], kept: dict[str, Commitment], asked: list[Prediction]
+) -> tuple[tuple[str, str], ...]:
     right = sum(one.is_right for one in shown.values())
-    facts = (("as you said", f"{right} of {len(shown)}"), ("questions", str(len(asked))))
-    return Box("score", f"of {section}", tuple(lines), facts)
+    were = "answered" if len(shown) == len(kept) else "answered and ran"
+    facts = [("as you said", f"{right} of the {len(shown)} that you {were}")]
+    if waiting := len(kept) - len(shown):
+        facts.append(("answered, not run yet", str(waiting)))
+    if left := len(asked) - len(kept):
+        facts.append(("not answered", str(left)))
+    return tuple(facts)
 
 
 def _lines(

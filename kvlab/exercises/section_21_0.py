@@ -31,9 +31,9 @@ POSITION_BYTES = Exercise(
 CHANGED_CACHE = Exercise(
     id="21.0-2",
     question=(
-        "Break it. Write spoil: change numbers in the cache of the stopped request (one block is "
-        "enough), so that its answer is no longer the one that computing everything again gives, "
-        "and return stopped.answer(). "
+        "Break it. Write spoil: change numbers in the cache of the stopped request, so that its "
+        "answer is no longer the one that computing everything again gives, and return "
+        "stopped.answer(). One of its two blocks is enough; which one, you have to find out. "
         "stopped.key_cache and stopped.value_cache are [layers, blocks, slots, KV heads, width]; "
         "stopped.block_table names the request's two blocks of 16."
     ),

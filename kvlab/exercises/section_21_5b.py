@@ -4,11 +4,14 @@ merge, broken; its loads, counted."""
 from kvlab.exercises import loads_21_5b as loads
 from kvlab.exercises import runs_21_5b as runs
 from kvlab.exercises import wrong_21_5b as wrong
+from kvlab.exercises import wrong_21_5b_softmax as wrong_softmax
 from kvlab.exercises.break_21_5b import MERGE_CHECK
 from kvlab.exercises.exercise import Exercise
 from kvlab.exercises.explain_21_5b import FEWER_LOADS
 from kvlab.exercises.kernel_kind import KernelPiece
 from kvlab.exercises.predictions_21_5b import PREDICTIONS
+
+SPECIFICATION = "the specification"
 
 LOAD_TILE = Exercise(
     id="21.5b-1",
@@ -28,6 +31,7 @@ LOAD_TILE = Exercise(
     run=loads.tile_by_indexing,
     cases=loads.load_cases,
     truth="by indexing in torch it is",
+    against=SPECIFICATION,
     hints=(
         "Go from the position to a block, from the block to a slot, from the slot to the row of "
         "one head. Which of the two loads can do without a mask?",
@@ -39,7 +43,7 @@ LOAD_TILE = Exercise(
         "and dim span the tile; its mask is allowed[:, None] & (dim < HEAD_DIM)[None, :].",
     ),
     mistakes=wrong.LOAD,
-    why="Position, block, slot, row: and nothing is read that the request has not written.",
+    why="Position, block, slot, row; and 0 where the request has written nothing.",
 )
 
 TILE_SCORES = Exercise(
@@ -56,6 +60,7 @@ TILE_SCORES = Exercise(
     run=runs.scores_by_formula,
     cases=runs.score_cases,
     truth="by the formula it is",
+    against=SPECIFICATION,
     hints=(
         "All scores of the tile are one product of two matrices. Which of them has to be turned? "
         "And which score has no weight in a softmax?",
@@ -83,6 +88,7 @@ ADD_TILE = Exercise(
     run=runs.state_at_once,
     cases=runs.state_cases,
     truth="from all scores at once it is",
+    against=SPECIFICATION,
     hints=(
         "Say a row has summed its weights under a largest score of 1, and now a 2 comes. What is "
         "each weight summed so far worth under the new one?",
@@ -92,7 +98,7 @@ ADD_TILE = Exercise(
         "tl.exp2(running_max2 - new_max2); weight = tl.exp2(score2 - new_max2[:, None]). Sum and "
         "acc, both corrected, then get tl.sum(weight, axis=1) and tl.dot(weight, value).",
     ),
-    mistakes=wrong.STATE,
+    mistakes=wrong_softmax.STATE,
     why="What was summed under a smaller maximum is scaled down; no score has to be kept.",
 )
 
@@ -107,6 +113,7 @@ MERGE_SPLITS = Exercise(
     run=runs.merged_by_softmax,
     cases=runs.merge_cases,
     truth="by a softmax over the splits it is",
+    against=SPECIFICATION,
     hints=(
         "Each split has normalised its own part. By what share does it enter the whole?",
         "By its sum of weights, 2 ** lse2, over that of all splits. As in any softmax the largest "
@@ -115,7 +122,7 @@ MERGE_SPLITS = Exercise(
         "tl.exp2(lse2 - max2); then the weighted sum of part over total = tl.sum(weight, axis=0), "
         "where 1.0 stands for a total of 0.",
     ),
-    mistakes=wrong.MERGE,
+    mistakes=wrong_softmax.MERGE,
     why="A softmax over splits; an empty one has no weight, and nothing is divided by 0.",
 )
 

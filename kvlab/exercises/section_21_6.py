@@ -10,8 +10,8 @@ from kvlab.exercises.wrong_21_6 import APPEND, CACHE_LENGTHS, SLOT
 POSITIONS_AT_THE_END = Exercise(
     id="21.6-1",
     question=(
-        "A prompt of 7 tokens yields 4 outputs, and then the request stops by length. How many "
-        "positions had keys and values when it stopped?"
+        "A prompt of 7 tokens yields 4 outputs, and then the request stops, because it reached "
+        "max_tokens. How many positions had keys and values when it stopped?"
     ),
     kind=Number("positions"),
     run=runs.positions_at_the_end,
@@ -51,15 +51,16 @@ TWO_PASSES = Exercise(
     id="21.6-2",
     question=(
         "Call the prompt's pass number 0, and the passes after it 1, 2, 3 and so on. Which pass's "
-        "logits select output 3, and which pass gives output 3 its keys and values?"
+        "logits select the third output (the first is selected by pass 0), and which pass gives "
+        "it its keys and values?"
     ),
     kind=Numbers(2),
     run=runs.passes_of_output_three,
     hints=(
-        "Begin with output 1. Its logits come from a pass that was needed anyway.",
-        "Output 1 is selected from the prompt's pass, and the next pass reads it. Go on from "
-        "there, output by output.",
-        "Output n is selected from the logits of pass n - 1; pass n reads it.",
+        "Begin with the first output. Its logits come from a pass that was needed anyway.",
+        "The first output is selected from the prompt's pass, and the next pass reads it. Go on "
+        "from there, output by output.",
+        "Counted from 1, output n is selected from the logits of pass n - 1; pass n reads it.",
     ),
     mistakes=(
         Mistake(
@@ -68,12 +69,12 @@ TWO_PASSES = Exercise(
             lambda: [2, 2],
         ),
         Mistake(
-            "That is one pass for both, and one too late for the selection: output 1 comes from "
-            "pass 0.",
+            "That is one pass for both, and one too late for the selection: the first output "
+            "comes from pass 0.",
             lambda: [3, 3],
         ),
         Mistake(
-            "You called the prompt's pass number 1. Here it is number 0.",
+            "You counted passes from 1, or outputs from 0.",
             lambda: [3, 4],
         ),
         Mistake("The other way round: selected first, then processed.", lambda: [3, 2]),
@@ -99,7 +100,7 @@ CACHE_LENGTHS_FUNCTION = Exercise(
         "entries.",
     ),
     mistakes=CACHE_LENGTHS,
-    why="One pass an output: the prompt's selects the first, and the last output is never read.",
+    why="One pass per output: the prompt's selects the first, and the last output is never read.",
 )
 
 SLOT_FUNCTION = Exercise(
@@ -129,7 +130,7 @@ APPEND_FUNCTION = Exercise(
     question=(
         "Write append: the keys and values of one layer after a pass, as a pair (keys, values). "
         "Given are the cached ones, [B, H_kv, T, d_h], and those of the new tokens, k and v, "
-        "[B, H_kv, n, d_h]; all are tensors (eq 21.6)."
+        "[B, H_kv, n, d_h]; all are tensors (equation 21.6)."
     ),
     kind=Function("append", ("keys", "values", "k", "v")),
     run=runs.append_to_a_real_cache,

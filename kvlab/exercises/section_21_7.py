@@ -109,7 +109,9 @@ LAST_REFERENCE_CHECK = Exercise(
         "Break it. Write waits_for_the_last, a check of an Allocator: True, if a block that "
         "requests share is free once all of them have ended, and not before. It is run on the "
         "engine's own and on wrong ones. An Allocator(6) has six blocks of four; "
-        'admit("A", [1, 2, 3, 4, 5]), table("A"), finish("A") and free (a list of block ids) help.'
+        'admit("A", [1, 2, 3, 4, 5]), table("A"), finish("A") and free (a list of block ids) help. '
+        "A full block of equal tokens is shared if more tokens follow it: [1, 2, 3, 4, 5] and "
+        "[1, 2, 3, 4, 6] share one."
     ),
     kind=Verdict("waits_for_the_last", ("Allocator",)),
     run=frees_with_the_last,

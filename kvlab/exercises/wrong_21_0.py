@@ -32,12 +32,11 @@ BYTES = (
 
 # ---- what comes of a changed cache
 
-NOTICED = "another answer than computing again gives"
-SAME = "the answer that computing again gives"
+NOTICED = "any other answer"
 WHAT_WAS_CHANGED = {
-    "nothing": f"{SAME}: nothing of the cache was changed",
-    "other blocks": f"{SAME}: what was changed holds no position of this request",
-    "its own": f"{SAME}, in spite of what was changed of this request's positions",
+    "nothing": "nothing of the cache was changed",
+    "other blocks": "what was changed holds no position of this request",
+    "its own": "the model did without what was changed of this request's positions",
 }
 
 
@@ -47,7 +46,7 @@ def judge_of_an_answer(value: object, arguments: tuple[Stopped]) -> str:
     if not isinstance(value, str) or value.strip() not in stopped.answers:
         raise Unreadable("what this request has not answered; end with return stopped.answer()")
     if value.strip() == recomputed():
-        return WHAT_WAS_CHANGED[stopped.answers[value.strip()]]
+        return f"{value.strip()!r} still: {WHAT_WAS_CHANGED[stopped.answers[value.strip()]]}"
     return NOTICED
 
 
@@ -79,8 +78,8 @@ CHANGES = (
         _change_free_blocks,
     ),
     Mistake(
-        "The answer has survived that: this model read nothing there that it needed for it. Try "
-        "the request's other block, or more of it.",
+        "After your change the answer is still the same. Any other answer would do. This model "
+        "read nothing there that it needed: try the request's other block, or more of it.",
         _change_the_first_block,
     ),
 )

@@ -8,15 +8,17 @@ from kvlab.exercises.exercise import Mistake
 Tokens = Sequence[int]
 
 ACCEPTS_ALL = "Your check says True to all of them, the wrong ones included."
-REFUSES_ALL = "Your check says False to all of them, the engine's own included."
+REFUSES_ALL = "Your check says False to all of them, {} included."
 OTHER_WAY = "That is the other way round: True is asked for where the code is right."
 
 
-def verdict_mistakes(right: Callable[..., bool]) -> tuple[Mistake, ...]:
+def verdict_mistakes(
+    right: Callable[..., bool], the_right_one: str = "the engine's own"
+) -> tuple[Mistake, ...]:
     """What a check can do wrong, whatever it checks."""
     return (
         Mistake(ACCEPTS_ALL, lambda code: True),
-        Mistake(REFUSES_ALL, lambda code: False),
+        Mistake(REFUSES_ALL.format(the_right_one), lambda code: False),
         Mistake(OTHER_WAY, lambda code: not right(code)),
     )
 

@@ -1,4 +1,7 @@
-"""Section 21.5b's known mistakes: a line of a right piece changed, and what to say to it."""
+"""Section 21.5b's known mistakes: a line of a right piece changed, and what to say to it.
+
+Of load_tile and tile_scores; wrong_21_5b_softmax.py has those of add_tile and merge_splits.
+"""
 
 from pathlib import Path
 
@@ -10,29 +13,24 @@ from kvlab.exercises.launched import Altered, Launch
 RIGHT = Path(__file__).with_name("pieces_21_5b.py")
 
 
+def altered(name: str, launch: Launch, says: str, changes: dict[str, str]) -> Mistake:
+    """The piece `name` with these pieces of its text changed."""
+    return Mistake(says, Altered(RIGHT, name, changes, launch))
+
+
 def _load(says: str, changes: dict[str, str]) -> Mistake:
-    return _mistake("load_tile", loads.launch_load, says, changes)
+    return altered("load_tile", loads.launch_load, says, changes)
 
 
 def _scores(says: str, changes: dict[str, str]) -> Mistake:
-    return _mistake("tile_scores", runs.launch_scores, says, changes)
-
-
-def _state(says: str, changes: dict[str, str]) -> Mistake:
-    return _mistake("add_tile", runs.launch_state, says, changes)
-
-
-def _merge(says: str, changes: dict[str, str]) -> Mistake:
-    return _mistake("merge_splits", runs.launch_merge, says, changes)
-
-
-def _mistake(name: str, launch: Launch, says: str, changes: dict[str, str]) -> Mistake:
-    return Mistake(says, Altered(RIGHT, name, changes, launch))
+    return altered("tile_scores", runs.launch_scores, says, changes)
 
 
 SLOT = "block_id * BLOCK_SIZE + position % BLOCK_SIZE"
 MASK = "allowed[:, None] & (dim < HEAD_DIM)[None, :]"
 LOADED = "tl.load(cache_ptr + stored_at, mask=mask, other=0.0)"
+LOOKED_UP = "tl.load(entry, mask=allowed, other=0)"
+AND = "If you joined two masks with `and`: that takes one of them alone. Use `&`."
 LAST_TOO_FAR = (
     "That reads one position too many. A request of length positions has 0 to length - 1."
 )
@@ -42,24 +40,34 @@ LAST_MISSING = (
 
 LOAD = (
     _load(
-        "Neither load has a mask. Entries of the table beyond the request's blocks mean nothing, "
-        "and slots beyond the length hold NaN here: their weight will be 0, but 0 x NaN is NaN.",
-        {"tl.load(entry, mask=allowed, other=0)": "tl.load(entry)",
-         LOADED: "tl.load(cache_ptr + stored_at)"},
-    ),
-    _load(
         "The load of the cache has no mask. Places beyond the length lie in slots that nobody "
         "wrote, and hold NaN here. Their weight will be 0, but 0 x NaN is NaN.",
         {LOADED: "tl.load(cache_ptr + stored_at)"},
     ),
     _load(
+        "Neither load has a mask. Entries of the table beyond the request's blocks mean nothing, "
+        "and slots beyond the length hold NaN here: their weight will be 0, but 0 x NaN is NaN.",
+        {LOOKED_UP: "tl.load(entry)",
+         LOADED: "tl.load(cache_ptr + stored_at)"},
+    ),
+    _load(
+        "The look-up in the table has no mask. A request's entries end with its last block: behind "
+        "them lies the next row, or nothing that is yours to read. Mask it with position < length.",
+        {LOOKED_UP: "tl.load(entry)"},
+    ),
+    _load(
+        "The load of the cache has a mask, and no `other`: a GPU puts anything at the places that "
+        "are masked (here it is NaN). Add other=0.0.",
+        {LOADED: "tl.load(cache_ptr + stored_at, mask=mask)"},
+    ),
+    _load(
         "The numbers beyond HEAD_DIM are right. Places beyond the length are loaded, too: nobody "
-        "wrote them, and 0 x NaN is NaN. Mask them with position < length.",
+        f"wrote them, and 0 x NaN is NaN. Mask them with position < length. {AND}",
         {MASK: "(dim < HEAD_DIM)[None, :] & (position >= 0)[:, None]"},
     ),
     _load(
         "dim goes to PADDED_DIM, a power of two; a head has HEAD_DIM numbers. Beyond them lies the "
-        "next head, or the next slot: mask them, so that they are 0.",
+        f"next head, or the next slot: mask them, so that they are 0. {AND}",
         {MASK: "allowed[:, None] & (dim >= 0)[None, :]"},
     ),
     _load(LAST_TOO_FAR, {"position < length": "position <= length"}),
@@ -83,8 +91,8 @@ LOAD = (
     ),
     _load(
         "That looks up entry `position` of the table. An entry is for a block of BLOCK_SIZE "
-        "positions.",
-        {"position // BLOCK_SIZE": "tl.minimum(position, table_stride - 1)"},
+        "positions: position // BLOCK_SIZE.",
+        {"position // BLOCK_SIZE": "position"},
     ),
     _load(
         "That reads the first row of the block table, whichever request it is. Row `request` "
@@ -104,9 +112,27 @@ LOAD = (
         "A slot holds NUM_KV_HEADS rows, one for each head: slot s begins at row s * NUM_KV_HEADS.",
         {"slot * NUM_KV_HEADS + kv_head": "slot + kv_head"},
     ),
+    _load(
+        "That takes a slot for a row. A slot has NUM_KV_HEADS rows, one for each head: slot s "
+        "begins at row s * NUM_KV_HEADS.",
+        {"slot * NUM_KV_HEADS + kv_head": "slot"},
+    ),
+    _load(
+        "That puts all slots of a head together inside a block. In this cache the heads of a slot "
+        "lie together: [num_blocks, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM].",
+        {SLOT: "block_id",
+         "slot * NUM_KV_HEADS + kv_head":
+             "(slot * NUM_KV_HEADS + kv_head) * BLOCK_SIZE + position % BLOCK_SIZE"},
+    ),
+    _load(
+        "That takes a row for a number. A slot has NUM_KV_HEADS rows of HEAD_DIM numbers: row r "
+        "begins at number r * HEAD_DIM.",
+        {"stored_row[:, None] * HEAD_DIM": "stored_row[:, None]"},
+    ),
 )  # fmt: skip
 
 WHERE = 'tl.where((position < length)[None, :], score2, float("-inf"))'
+POWER = "Those are powers, 2 ** score2. Return the scores; the power comes in step 3."
 SCORES = (
     _scores(
         "A place without a position has a score of 0 here, and its weight would be 2 ** 0, as good "
@@ -135,6 +161,8 @@ SCORES = (
         "that 2 ** score2 = e ** score.",
         {"* scale2": "* scale2 * 0.6931471805599453"},
     ),
+    _scores(POWER, {WHERE: f"tl.exp2({WHERE})"}),
+    _scores(POWER, {WHERE: WHERE.replace("score2", "tl.exp2(score2)")}),
     _scores(
         "Rows and columns have changed places: a row is a query head, a column a position.",
         {"tl.dot(query, tl.trans(key)": "tl.dot(key, tl.trans(query)"},
@@ -144,107 +172,4 @@ SCORES = (
         "they have to be turned: tl.trans(key).",
         {"tl.trans(key)": "key"},
     ),
-)
-
-STATE = (
-    _state(
-        "acc is not scaled down when a larger score comes: what was summed before keeps the weight "
-        "that it had under the old maximum. Multiply acc by the correction, as the sum.",
-        {"acc = acc * correction[:, None]": "acc = acc * 1.0"},
-    ),
-    _state(
-        "correction has a number for each row. Times acc it has to be a column, "
-        "correction[:, None]; without that it is spread along the columns.",
-        {"correction[:, None]": "correction[None, :]"},
-    ),
-    _state(
-        "running_sum is not scaled down when a larger score comes. What it holds was summed under "
-        "the old maximum: multiply it by the correction, as acc.",
-        {"running_sum * correction": "running_sum"},
-    ),
-    _state(
-        "Neither sum nor acc is scaled down when a larger score comes. What they hold was summed "
-        "under the old maximum.",
-        {
-            "running_sum * correction": "running_sum",
-            "acc = acc * correction[:, None]": "acc = acc * 1.0",
-        },
-    ),
-    _state(
-        "The base is wrong: scores in base 2 want tl.exp2. tl.exp makes e ** score2 of them, and "
-        "the weights come out uneven.",
-        {"tl.exp2(running_max2 - new_max2)": "tl.exp(running_max2 - new_max2)",
-         "tl.exp2(score2 - new_max2[:, None])": "tl.exp(score2 - new_max2[:, None])"},
-    ),
-    _state(
-        "The weights are in base e, the correction is in base 2. Both are powers of 2: tl.exp2.",
-        {"tl.exp2(score2 - new_max2[:, None])": "tl.exp(score2 - new_max2[:, None])"},
-    ),
-    _state(
-        "The correction is in base e, the weights are in base 2. Both are powers of 2: tl.exp2.",
-        {"tl.exp2(running_max2 - new_max2)": "tl.exp(running_max2 - new_max2)"},
-    ),
-    _state(
-        "That takes the largest score of this tile alone. If an earlier tile had a larger one, "
-        "that one stays the maximum.",
-        {"tl.maximum(running_max2, tl.max(score2, axis=1))": "tl.max(score2, axis=1)"},
-    ),
-    _state(
-        "This tile's weights are taken under the old maximum, which is -inf at the start. Take "
-        "them under the new one.",
-        {"score2 - new_max2[:, None]": "score2 - running_max2[:, None]"},
-    ),
-    _state(
-        "The correction is upside down. The old maximum is not above the new one, so "
-        "2 ** (old - new) is at most 1.",
-        {"tl.exp2(running_max2 - new_max2)": "tl.exp2(new_max2 - running_max2)"},
-    ),
-    _state(
-        "acc holds this tile alone. What the tiles before it gave is to be added.",
-        {"acc = acc * correction[:, None]": "acc = acc * 0.0"},
-    ),
-    _state(
-        "The sum holds this tile alone. What was summed before is to be added.",
-        {"running_sum * correction": "0.0 * correction"},
-    ),
 )  # fmt: skip
-
-MERGE = (
-    _merge(
-        "The base is wrong: lse2 is a logarithm to base 2, so the weight is tl.exp2 of it. tl.exp "
-        "takes it for a natural one, and favours the heavier split.",
-        {"tl.exp2(lse2 - max2)": "tl.exp(lse2 - max2)"},
-    ),
-    _merge(
-        "If all splits are empty (a length of 0), the largest lse2 is -inf, and -inf - -inf is "
-        "NaN; the sum of weights is 0 there, and 0 / 0 is NaN, too. The result is 0.",
-        {
-            'tl.where(max2 == float("-inf"), 0.0, max2)': "max2",
-            "tl.where(total > 0, total, 1.0)": "total",
-        },
-    ),
-    _merge(
-        "Without the largest lse2 taken off first, the powers overflow or become 0, as for the "
-        "softmax itself.",
-        {
-            'tl.where(max2 == float("-inf"), 0.0, max2)': "0.0",
-        },
-    ),
-    _merge(
-        "That is the plain mean. A split counts by the sum of its weights, 2 ** lse2.",
-        {"tl.exp2(lse2 - max2)": "tl.exp2((lse2 - max2) * 0.0)"},
-    ),
-    _merge(
-        "That is the mean of the splits that are not empty. A split counts by the sum of its "
-        "weights, 2 ** lse2.",
-        {"tl.exp2(lse2 - max2)": 'tl.where(lse2 > float("-inf"), 1.0, 0.0)'},
-    ),
-    _merge(
-        "The weights do not sum to 1. Divide by their sum.",
-        {"tl.where(total > 0, total, 1.0)": "1.0"},
-    ),
-    _merge(
-        "That takes the heaviest split alone. The others count as well, each by 2 ** lse2.",
-        {"tl.exp2(lse2 - max2)": "tl.where(lse2 == max2, 1.0, 0.0)"},
-    ),
-)

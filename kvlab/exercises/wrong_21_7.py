@@ -108,8 +108,25 @@ def _alone(kind: type[Allocator]) -> bool:
     return len(allocator.free) == 6
 
 
+def _nothing_shared(kind: type[Allocator]) -> bool:
+    """Equal prompts of one full block: nothing follows it, so each has its own. A KeyError."""
+    allocator = kind(6)
+    for name in "AB":
+        allocator.admit(name, [1, 2, 3, 4])
+    shared = {*allocator.table("A")} & {*allocator.table("B")}
+    return shared.pop() in allocator.free
+
+
+ACCEPTS_ALL, REFUSES_ALL, OTHER_WAY = verdict_mistakes(_waits)
+NOT_SHARED = (
+    "Have the two tables a block in common? A full block is shared only if more tokens follow it: "
+    "[1, 2, 3, 4, 5] and [1, 2, 3, 4, 6] share one."
+)
 LAST_REFERENCE = (
-    *verdict_mistakes(_waits),
+    ACCEPTS_ALL,
+    Mistake(f"{REFUSES_ALL.says} {NOT_SHARED}", REFUSES_ALL.gives),
+    OTHER_WAY,
+    Mistake(NOT_SHARED, _nothing_shared),
     Mistake(
         "That looks after the first end alone. Some of the wrong allocators never free the block: "
         "look after the last end, too.",

@@ -22,9 +22,10 @@
 #
 # These pages show it by running. A small inference engine with a paged cache, in torch, serves real
 # requests on your machine. Every output, table and picture is a view of what it just did, and nothing is
-# loaded from a network.
+# loaded from a network. Words in doubt: [Glossary](#Glossary).
 #
-# 15 minutes, of them 9 for three exercises · any laptop, no GPU. Choose **Run ▸ Run All Cells** to run the page.
+# 15 minutes, of them 9 for three exercises · any laptop, no GPU. Run the page cell by cell with
+# <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom; **Run ▸ Run All Cells** runs everything at once.
 #
 # After the chapter you can
 #
@@ -61,13 +62,18 @@ prompt = tiny.prompt(notes, "Where is the key?")
 (output,) = llm.generate(prompt, SamplingParams(max_tokens=12))
 
 print(output.outputs[0].text.strip())
-print(len(output.prompt_token_ids), "prompt tokens,", len(output.outputs[0].token_ids), "outputs")
+outputs = output.outputs[0].token_ids
+assert outputs[-1] in llm.model.config.eos_token_ids
+print(
+    len(output.prompt_token_ids), "prompt tokens,", len(outputs), "outputs, the last the end mark"
+)
 print(f"{llm.cache.bytes_per_position:,} bytes of keys and values for each processed position")
 
 # %% [markdown]
 # Ask the same again, and the engine finds blocks of the first request still in its cache. Reuse is by whole
-# blocks, here of 16 positions, and at least one position is always computed: keys and values alone select
-# no token. So the last block of this prompt is computed again.
+# blocks, here of 16 positions, and at least one position is always computed. The next token is chosen from the last
+# position's logits, its scores of all tokens, which the cache does not keep. So that position is computed again, and
+# with it its whole block.
 
 # %%
 (again,) = llm.generate(prompt, SamplingParams(max_tokens=12))
@@ -135,7 +141,8 @@ print(doctor.render(doctor.findings()))
 #
 # Each section has some of each kind: something to write, something to break, and a measured number to explain. Put your
 # answer in place of `...` or `None` and run the cell. `hint("21.0-1")` gives the first of three hints, `hint("21.0-1", 2)`
-# the second; `solution("21.0-1")` shows a worked solution. What is right is read off a real run when you ask.
+# the second, each in a cell of its own; `solution("21.0-1")` shows a worked solution. What is right is read off a real run
+# when you ask.
 
 
 # %%
@@ -167,7 +174,7 @@ check("21.0-3", None)
 #
 # | you have | read | and you will have |
 # |---|---|---|
-# | 20 minutes | the first half of [21.6 Processed positions, selected outputs, and cache growth](21_6_growth.ipynb) | stepped through a cache as it fills, and typed your own text |
+# | 20 minutes | [21.6 Processed positions, selected outputs, and cache growth](21_6_growth.ipynb) as far as [The mechanism](21_6_growth.ipynb#The-mechanism), then [Your own text](21_6_growth.ipynb#Your-own-text) | stepped through a cache as it fills, and typed your own text |
 # | an hour | [21.1 Reuse: what the cache keeps, and heads that share it](21_1_reuse.ipynb) | seen why it works, computed its bytes, broken it, and solved the exercises |
 # | an evening | `kvlab/core`, `kvlab/engine.py`, `kvlab/llm.py`, `kvlab/tensors` | read a whole engine: block pool, scheduler, model, sampler |
 #
@@ -189,6 +196,7 @@ check("21.0-3", None)
 # | selected, processed | the text has the token; its keys and values exist |
 # | payload | bytes of keys and values of processed positions, and nothing else |
 # | pool | the memory of all blocks, allocated once |
+# | paged | kept in blocks of fixed size, anywhere in the pool |
 # | block, slot | a piece of the pool for some positions; the place of one position, counted in its block or through the whole pool |
 # | block table | which block holds which positions of a request |
 # | prefix hit | blocks of an earlier request, found and reused because the prompts begin alike |

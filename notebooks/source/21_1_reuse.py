@@ -19,8 +19,9 @@
 #
 # 60 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about a minute, most of it for one cell that trains a
-# model. Until you do, each view is a printed table of what it shows.
+# Run the page cell by cell with <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom. Where a cell begins with
+# `predict`, write your answer before you run on. **Run ▸ Run All Cells** runs everything at once, in about a minute,
+# most of it for one cell that trains a model, and shows the answers. Until its cell has run, a view is a printed table of what it shows.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. It is a stack of
 # **layers**; the vector of a position that goes from one layer to the next is its **hidden state**. In each
@@ -193,9 +194,11 @@ reveal("21.1-p1", len(engine_rows))
 # %% [markdown]
 # Every position of the prompt can have a row of logits; training uses them all. For the first output the last
 # row alone counts, and the engine computes only that one. It is there at the end of the prompt's own pass: no
-# extra pass is needed. The next cell looks at that with hooks on the real model: functions that torch calls each
-# time a part of it has run (the embedding of the tokens, a layer, the logits). They note which part, and how many
-# positions went through it together.
+# extra pass is needed.
+#
+# The next cell looks at that with hooks on the real model: functions that torch calls each time a part of it has
+# run (the embedding of the tokens, a layer, the logits). They note which part, and how many positions went through
+# it together.
 
 # %% tags=["claim-21.1-d"]
 calls = []
@@ -326,6 +329,7 @@ token_four = small_logits[:, -1].argmax(-1, keepdim=True)  # selected
 sizes.append((small_cache.keys[0].shape, small_cache.nbytes))
 contiguous_forward(small_model, token_four, small_cache)  # processed
 sizes.append((small_cache.keys[0].shape, small_cache.nbytes))
+print("the cache, moment by moment:")
 for when, (shape, nbytes) in zip(
     ("after prefill", "token four selected", "token four processed"), sizes, strict=True
 ):
@@ -997,7 +1001,7 @@ if theirs is not None:
     assert widths[False] == [len(prompt_ids) + n for n in range(len(said))]
 
 # %% [markdown]
-# It is the same state under another name. Theirs and our array have the shape of eq 21.1, $[B, H_{kv}, T, d_h]$; the
+# It is the same state under another name. Theirs and our array have the shape of equation 21.1, $[B, H_{kv}, T, d_h]$; the
 # pool of blocks is [blocks, slots, $H_{kv}$, $d_h$], with room for more, and the block table puts the positions in
 # order. `get_seq_length()` is the number of processed positions. `use_cache` decides how much is computed, not what:
 # without it each pass reads the whole text again. (transformers 5.24 calls the state `cache`; `past_key_values` is

@@ -19,8 +19,9 @@
 #
 # 45 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about half a minute, most of it spent on timing your machine. Until you
-# do, each view is a printed table of what it shows.
+# Run the page cell by cell with <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom. Where a cell begins with
+# `predict`, write your answer before you run on. **Run ▸ Run All Cells** runs everything at once, in about half a minute,
+# most of it spent on timing your machine, and shows the answers. Until its cell has run, a view is a printed table of what it shows.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. For each position it computes
 # **keys and values** (K/V), which later positions read and the **KV cache** keeps. A **pass** is one run of the model
@@ -114,7 +115,7 @@ def ms(seconds):
 #
 # The queue ends when the model first works on the request. Prefill ends when the prompt's computation has given the logits of
 # the first output: no further pass is needed for it. Selection turns logits into a token, delivery hands it over at the
-# boundary. So eq 21.4 starts with the engine, when the text has been turned into tokens, and ends with the server. The
+# boundary. So equation 21.4 starts with the engine, when the text has been turned into tokens, and ends with the server. The
 # chapter's numbers first: 8, 20 and 5 ms, the 5 split into 2 and 3.
 #
 # Then a real request. `kvlab serve` runs in this kernel, on 127.0.0.1, over the engine with the shipped model; `load` is the
@@ -637,7 +638,7 @@ Markdown(
 # %% [markdown]
 # ## Summary
 #
-# - A TTFT has two ends. At the engine, the server and the client the same request has three of them, and eq 21.4 covers only what
+# - A TTFT has two ends. At the engine, the server and the client the same request has three of them, and equation 21.4 covers only what
 #   lies between the engine's start and the delivery.
 # - TPOT divides by $N - 1$, and is undefined for one token: counted, never 0. ITL is a list of gaps between events, and events are not
 #   always tokens. Throughput divides by everybody's time, and its reciprocal is nobody's wait.
@@ -649,7 +650,7 @@ Markdown(
 # **Check yourself.**
 #
 # 1. A request's text is ready at 0. The model starts on it at 12 ms, the logits of its first output are there at 45 ms, the server hands
-#    the text over at 52 ms, and the client has it at 60 ms. What are the terms of eq 21.4, and its TTFT?
+#    the text over at 52 ms, and the client has it at 60 ms. What are the terms of equation 21.4, and its TTFT?
 # 2. Six tokens come in events at 200 ms (one), 260 ms (three) and 320 ms (two). TPOT, and mean event gap?
 # 3. A server reports 1,000 tokens a second with 50 requests at work. What is the TPOT of each, if all are served alike?
 # 4. 3 billion weights of one byte, $6 \times 10^{11}$ bytes a second: the least time of a decode step? And of one for eight requests with

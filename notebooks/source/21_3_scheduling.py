@@ -19,8 +19,9 @@
 #
 # 60 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about twenty seconds. Until you do, each view is a printed table of
-# what it shows.
+# Run the page cell by cell with <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom. Where a cell begins with
+# `predict`, write your answer before you run on. **Run ▸ Run All Cells** runs everything at once, in about twenty seconds,
+# and shows the answers. Until its cell has run, a view is a printed table of what it shows.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. For every position it
 # computes **keys and values** (K/V), which later positions read; they are kept in the **KV cache**, in **blocks** of
@@ -289,6 +290,7 @@ def steps_of(trace):
 # %% tags=["claim-21.3-d"]
 between = []
 (alone_c,) = make().generate(STORY, C_ASKS)
+print("policy      members of each step")
 for policy in ("static", "continuous"):
     requests, seat_trace, tables = two_seats(policy)
     rows = steps_of(seat_trace)
@@ -846,6 +848,7 @@ again = next(span for span in record.spans if span.kind == "prefill")
 given = 29 + sum(step < again.first for step in record.selected_steps)
 (undisturbed,) = make().generate([LONG[:100]], exactly(34))
 same = tuple(a.output_token_ids) == undisturbed.outputs[0].token_ids
+print("A, whose blocks were taken away:")
 print(
     f"A had given {given} outputs when it lost its blocks; computed again: {again.tokens} positions"
 )
@@ -863,6 +866,7 @@ with ScheduleLog(serving.engine.scheduler) as pair:
     serving.ask("B", 1200, outputs=3)
     serving.run()
 lost = [name for name, record in pair.requests.items() if record.steps_in("preempted")]
+print("A and B in one pool:")
 print(f"in the first step: {', '.join(sorted(serving.steps[0]))}; lost its blocks: {', '.join(lost)}; "
       f"ended: {', '.join(sorted(serving.ended))}")  # fmt: skip
 assert serving.ended == {"A": "length", "B": "length"} and lost == ["B"]

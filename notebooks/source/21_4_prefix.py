@@ -19,8 +19,9 @@
 #
 # 60 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about half a minute. Until you do, each view is a printed
-# table of what it shows.
+# Run the page cell by cell with <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom. Where a cell begins with
+# `predict`, write your answer before you run on. **Run ▸ Run All Cells** runs everything at once, in about half a minute,
+# and shows the answers. Until its cell has run, a view is a printed table of what it shows.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. In each of its layers
 # every position gets a **key** and a **value**, short vectors that later positions read; together they are the
@@ -780,7 +781,9 @@ reveal("21.4-p4", long_hits["first of all"])
 # The upper half: a time stamp spoils the block in which it lies and all that follow. In the first block that is everything.
 # The two later places are only two tokens apart, but a block ends between them: at position 174 the stamp spoils the block
 # of positions 160 to 175, at 176 it begins the next one, and all eleven blocks before it are found, as they are without a
-# stamp. The staircase below is the same engine's answer for a difference at each position.
+# stamp.
+#
+# The staircase below is the same engine's answer for a difference at each position.
 
 # %%
 llm = LLM(model, tokenizer="tiny", block_size=16, num_blocks=64)
@@ -814,7 +817,7 @@ figure.tight_layout()
 # $$\mathrm{TTFT} = \mathrm{queue\ time} + \mathrm{prefill\ time} + \mathrm{selection/delivery\ time} \tag{21.4}$$
 #
 # A hit can shorten the prefill and nothing else. To see it, each boundary is read from a clock where it happens. Before
-# a request has arrived at the engine, its prompt is tokenised; eq 21.4 leaves that out, and here it is the *remainder*.
+# a request has arrived at the engine, its prompt is tokenised; equation 21.4 leaves that out, and here it is the *remainder*.
 
 # %%
 from kvlab.measure import first_token as ttft

@@ -19,8 +19,9 @@
 #
 # 60 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about half a minute. Until you do, each view is a printed table
-# of what it shows. The cell under a prediction prints its answer: write your predictions before you scroll on.
+# Run the page cell by cell with <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom. Where a cell begins with
+# `predict`, write your answer before you run on. **Run ▸ Run All Cells** runs everything at once, in about half a minute,
+# and shows the answers. Until its cell has run, a view is a printed table of what it shows.
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. In each of its layers
 # every position gets a **key** (K) and a **value** (V), two short vectors, that are kept for later positions to

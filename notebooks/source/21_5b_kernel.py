@@ -20,10 +20,11 @@
 # 70 minutes · any laptop, no GPU, no network · an extra to [section 21.5](21_5_paging.ipynb), for readers who want to
 # write a kernel
 #
-# Choose **Edit ▸ Clear Outputs of All Cells** first, so that no answer stands on the page, and go down with
-# <kbd>Shift</kbd>+<kbd>Enter</kbd>: write a piece, have it checked, go on; predict, then run. Nothing breaks while your
-# functions are empty, or if you choose **Run ▸ Run All Cells**, which takes about half a minute: where a later cell needs
-# a piece that you have not written, it takes the package's.
+# Go down with <kbd>Shift</kbd>+<kbd>Enter</kbd>: write a piece, have it checked, go on; predict, then run. A cell with
+# `check` or `predict` asks its questions when it is run as it is; write the piece, or your answers in place of `None`,
+# and run it again. What answers a prediction is folded away until then. Nothing breaks while your functions are empty,
+# or if you choose **Run ▸ Run All Cells**, which takes about half a minute: where a later cell needs a piece that you
+# have not written, it takes the package's.
 #
 # The words you need. A **kernel** is one function that many **programs** run side by side on a GPU. A program works on
 # a **tile**, a small array; a **pointer** is the address of a number in memory, and a program loads from as many
@@ -100,7 +101,7 @@ print(inspect.getsource(paged_attention_spec))
 # %% [markdown]
 # Its two helpers are short. `causal_mask` lets a query read up to its own position. `attend_masked` scores the queries
 # against the keys, $q \cdot k / \sqrt{d}$ with $d$ the `head_dim`, takes a softmax over what the mask allows, and mixes
-# the values by it.
+# the values by it. `window` would limit how far back a query reads; here it is `None`, which is all the way.
 #
 # Three things in it cost too much on a GPU. `c[table]` copies the keys and values of a request before a single score
 # is computed. The scores of all positions are stored, and read again for the softmax. And requests take turns, while
@@ -113,16 +114,19 @@ print(inspect.getsource(paged_attention_spec))
 # |---|---|
 # | `tl.arange(0, 16)` | the numbers 0 to 15; sizes are powers of two |
 # | `x[:, None]`, `x[None, :]` | as a column, as a row; together they span a rectangle, as in torch |
-# | `tl.load(ptr + x, mask=m, other=0.0)` | the numbers at these addresses; where `m` is False nothing is read, and 0 stands there |
+# | `x // 4`, `x % 4` | of each number: how often 4 goes into it, and the rest; 13 gives 3 and 1 |
+# | `tl.load(ptr + x, mask=m, other=0.0)` | the numbers at these addresses; where `m` is False nothing is read, and 0 stands there. Without `other`, anything |
 # | `tl.store(ptr + x, y, mask=m)` | writes `y` to these addresses, where `m` is True |
-# | `tl.dot(a, b, input_precision="ieee")` | product of two matrices, at least 16 × 16, in full float32 |
+# | `tl.dot(a, b, input_precision="ieee")` | product of two matrices, at least 16 × 16 (two splits are fewer), in full float32 |
 # | `tl.trans(a)` | the matrix turned: its rows are columns |
 # | `tl.where(m, a, b)` | `a` where `m` is True, `b` elsewhere; minus infinity is `float("-inf")` |
-# | `tl.max(x, axis=1)`, `tl.sum(x, axis=1)` | the largest number, the sum: one for each row |
+# | `tl.max(x, axis=1)`, `tl.sum(x, axis=1)` | the largest number, the sum: one for each row; with `axis=0` one for each column, or the one of a vector |
 # | `tl.maximum(x, y)`, `tl.exp2(x)` | place by place: the larger of two; $2^x$ |
 #
-# Masks are put together by `&`, not by `and`. A kernel has `@triton.jit` above it, and a `tl.constexpr` is a number that
-# is known when it is compiled.
+# Masks are put together by `&`, not by `and`. Two things the interpreter cannot show by itself: without `other` it puts
+# 0 at masked places, where a GPU leaves anything (the checker puts NaN there), and without "ieee" it rounds nothing,
+# where a GPU may round to 10 binary digits (tf32). A kernel has `@triton.jit` above it, and a `tl.constexpr` is a
+# number that is known when it is compiled.
 #
 # A kernel from end to end: it takes three of five numbers, by their places. The brackets after its name say how many
 # programs there are.
@@ -209,8 +213,8 @@ check("21.5b-1", load_tile)
 # place of 5, it has read request 1, head 1.
 #
 # A load that leaves the memory of the tensors ends a real GPU program, or reads anything; the checker refuses it and
-# says so. (The package's kernel makes its block ids 64-bit numbers, `.to(tl.int64)`: a large pool has more numbers than
-# 32 bits can count.)
+# says so. In one of its cases the tables end in memory with the last request's last block. (The package's kernel makes
+# its block ids 64-bit numbers, `.to(tl.int64)`: a large pool has more numbers than 32 bits can count.)
 #
 # ## Step 2: scores of a group, in base 2
 #
@@ -282,7 +286,7 @@ def add_tile(
     running_max2,  # [ROWS]: the largest score so far; minus infinity at the start
     running_sum,  # [ROWS]: the sum of 2 ** (score2 - running_max2)
     acc,  # [ROWS, PADDED_DIM]: the same sum, each power times its position's value
-    score2,  # [ROWS, TILE], from tile_scores
+    score2,  # [ROWS, TILE], from tile_scores; every tile has at least one position
     value,  # [TILE, PADDED_DIM], from load_tile
 ):
     """(running_max2, running_sum, acc) with the tile added."""
@@ -326,9 +330,11 @@ check("21.5b-4", merge_splits)
 # ## Put together
 #
 # The kernel around your pieces: three ids say which program this is, the query heads of the group are loaded as rows,
-# and the loop goes over the tiles of the split. `LOAD`, `SCORES`, `ADD` and `MERGE` are your functions, passed as
-# constants. The package's own kernel has the same lines in one piece
-# ([kernels.py](../kvlab/tensors/kernels.py)).
+# and the loop goes over the tiles of the split, one tile a **turn**. Some words are new: `tl.program_id(0)` is this
+# program's place along the first of the three numbers in the launch's brackets; `tl.cdiv(a, b)` is a / b rounded up;
+# `tl.minimum` takes the smaller of two, place by place; `tl.full` and `tl.zeros` make a tile of one number. `LOAD`,
+# `SCORES`, `ADD` and `MERGE` are your functions, passed as constants. The package's own kernel has the same lines in
+# one piece ([kernels.py](../kvlab/tensors/kernels.py)).
 
 
 # %%
@@ -553,10 +559,10 @@ else:
 view
 
 # %% [markdown]
-# 35 keys, 48 values: the last 13 come from block 0, over and over. In the view it is the turn of a program with split 1,
-# first at stop 11: keys from slots 4 to 6, values from slots 4 to 6 and then 3 and 0 to 3. Its running sum is a number
-# all the same (stop 12), since the weights alone enter it. What is damaged is `acc`. The last stop holds what was read
-# against the block tables.
+# 35 keys, 48 values: the last 13 come from block 0, over and over. The view goes from **stop** to stop, one for each
+# thing that a program does. A program with split 1 is the first to read them, at stop 11: keys from slots 4 to 6,
+# values from slots 4 to 6 and then 3 and 0 to 3. Its running sum is a number all the same (stop 12), since the weights
+# alone enter it. What is damaged is `acc`. The last stop holds what was read against the block tables.
 #
 # **The wrong base.** Each split says how much it weighs by a logarithm. One kernel writes it to base $e$, the other
 # reads it to base 2.
@@ -588,9 +594,10 @@ shown
 #
 # </details>
 #
-# **Causal, off by one.** The package's prefill kernel takes a chunk of several queries, new positions of one request, and
-# each may read up to its own position. Five queries at the end of
-# request A, each row against the specification; the wrong line lets each see one position more.
+# **Causal, off by one.** When a prompt is read (**prefill**), a request has several new positions in one step, a
+# **chunk**. The package has a kernel for it, which takes a query for each of them; each may read up to its own
+# position. Five queries at the end of request A, each row against the specification; the wrong line lets each see one
+# position more.
 
 # %%
 if here.usable:
@@ -704,9 +711,10 @@ check("21.5b-6", None)
 # - Every load is masked: a weight of 0 does not take a NaN away.
 # - A mistake is found by an input that lets it show. Random numbers in a full pool let few of them.
 #
-# **Check yourself.** (1) A tile of 16 positions starts at 32, the length is 33. How many places are masked? (2) Blocks of
-# 1, a tile of 16: how many entries of the table does a turn look up? (3) Why does the running sum not become NaN where
-# V is loaded without a mask? (4) A split says 5 with lse2 3, another says 1 with lse2 1. What is the merged result?
+# **Check yourself.** (1) A tile of 16 positions starts at 32, the length is 33. How many places are masked? (2)
+# Blocks of 1, a tile of 16: how many entries of the table does one turn of the loop look up? (3) Why does the running
+# sum not become NaN where V is loaded without a mask? (4) A split says 5 with lse2 3, another says 1 with lse2 1.
+# What is the merged result?
 #
 # <details><summary>Answers</summary>
 # (1) 15. (2) One for each position that is there, 16 at most. (3) It sums weights, and V does not enter them. (4) The

@@ -18,15 +18,18 @@
 #
 # 30 minutes · any laptop, no GPU, no network
 #
-# Choose **Run ▸ Run All Cells** first; it takes about five seconds. Until you do, each view is a printed
-# table of what it shows.
+# Run the page cell by cell with <kbd>Shift</kbd>+<kbd>Enter</kbd>, from top to bottom. Where a cell begins with
+# `predict`, write your answer before you run on. **Run ▸ Run All Cells** runs everything at once, in about five
+# seconds, and shows the answers. Until its cell has run, a view is a printed table of what it shows.
 #
 # The words you need, in one paragraph. A model reads a text as **tokens**, numbered by **position** from 0.
 # In each of its layers, every position gets a **key** and a **value**, two short vectors. Later positions
 # compare their own **query** with their own key and all earlier ones, and mix the values by how well they
-# match: that is attention. Keys and values of a position never change once computed, so they are kept: the **KV cache**.
+# match: that is attention. A layer does this several times side by side, in **heads**; those that store keys and values
+# are its **KV heads**. Keys and values of a position never change once computed, so they are kept: the **KV cache**.
 # A **pass** is one run of the model over new tokens. The first pass reads the whole prompt; each later one
-# reads a single token. A paged cache keeps its positions in **blocks**, here of four **slots** each.
+# reads a single token. A paged cache keeps its positions in **blocks**, here of four **slots** each, taken from one
+# **pool**: memory for all requests, allocated once.
 #
 # After this section you can
 #
@@ -121,9 +124,9 @@ cache_growth(trace)
 #
 # $$\mathrm{bytes} = 2 \cdot L \cdot B \cdot H_{kv} \cdot T \cdot d_h \cdot s \tag{21.2}$$
 #
-# 2 for keys and values, $L$ layers, $B$ requests, $H_{kv}$ heads that store keys and values, $T$ processed
-# positions, $d_h$ numbers a head and position (its width), $s$ bytes a number: 2 in half precision (fp16),
-# 4 in single precision (fp32).
+# 2 for keys and values, $L$ layers, $B$ requests, $H_{kv}$ KV heads, $T$ processed positions, $d_h$ the
+# head's width: how many numbers one key has; $s$ the bytes of each number: 2 in half precision (fp16), 4 in single
+# precision (fp32).
 #
 # Take 2 layers, 4 KV heads, head width 8, one request, 2 bytes a stored value, and a prompt of five
 # tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here. The **memory
@@ -228,25 +231,29 @@ rows
 # $$\mathrm{cache}_t = \operatorname{append}(\mathrm{cache}_{t-1}, K_t, V_t) \tag{21.6}$$
 #
 # $K_t$ and $V_t$ belong to the token that pass $t$ **consumes**, not to the one selected from its logits.
-# In the package this is the whole of it, for a contiguous cache and for a paged one:
+# In the package this is the whole of it. First for a contiguous cache, which keeps all positions of a request side
+# by side in one tensor, then for a paged one:
 
 # %%
 print(inspect.getsource(ContiguousCache.append))
 print(inspect.getsource(PagedCache.write))
 
 # %% [markdown]
-# `slot_mapping` says for each new position which slot of the pool is its own. The scheduler keeps the
-# two moments apart. After a pass it first records what was processed, and then what was selected:
+# `slot_mapping` says for each new position which slot of the pool is its own. The **scheduler** decides, step by
+# step, which requests run and with how many tokens. It keeps the two moments apart: after a pass it first records
+# what was processed, and then what was selected. Look for two lines only, `r.num_computed_tokens = row.end` and
+# `request.append_output(...)`; the rest serves later sections.
 
 # %%
 print(inspect.getsource(Scheduler._record_processed))
 print(inspect.getsource(Scheduler._record_selected))
 
 # %% [markdown]
-# Which token is it? The next cell serves a request over blocks that are taken in the order 7, 2, 9, 5.
-# The request's **block table** lists them: entry 0 is the block of positions 0 to 3, and so on. After every pass it reads the stored keys back through the block table and holds them against two
-# candidates of a full recomputation: one with the token consumed at the newest position, and one with
-# the token selected there.
+# Whose keys and values does a pass store: those of the token it reads, or of the token it selects? The next cell
+# serves a request over blocks that are taken in the order 7, 2, 9, 5. The request's **block table** lists them: entry
+# 0 is the block of positions 0 to 3, and so on. After every pass the cell reads the stored keys back through the block
+# table and holds them against two candidates of a full recomputation: one with the token consumed at the newest
+# position, and one with the token selected there.
 
 # %% tags=["claim-21.6-c"]
 paged = PagedCache(config, num_blocks=10, block_size=4)
@@ -325,12 +332,12 @@ for length, _flops_without, _flops_with, ms_without, ms_with in costs:
 # %% tags=["claim-21.6-e"]
 first, final_row = costs[0], costs[-1]
 for_each_key = (final_row[2] - first[2]) // (final_row[0] - first[0])
-print("operations for one more token")
-print("positions   without a cache      with a cache   ratio   of it, growing with the positions")
+print("operations for one more token, and the share of the cached step that is attention")
+print("positions   without a cache      with a cache   ratio   attention's share")
 for length, flops_without, flops_with, *_times in costs:
-    ratio, growing = flops_without / flops_with, for_each_key * length / flops_with
+    ratio, attention = flops_without / flops_with, for_each_key * length / flops_with
     print(
-        f"{length:>9}   {flops_without:>15,}   {flops_with:>15,}   {ratio:>5.0f}   {growing:>10.0%}"
+        f"{length:>9}   {flops_without:>15,}   {flops_with:>15,}   {ratio:>5.0f}   {attention:>17.0%}"
     )
 assert all(row[1] > 30 * row[2] for row in costs), "the cached step does a small part of the work"
 assert costs[-1][3] > costs[-1][4], "at 512 positions the cached step is the faster one"
@@ -344,8 +351,8 @@ assert reads == lengths  # every pass still reads all of them
 # Without a cache the work of a token grows with the whole sequence. With one, the projections and the
 # feed-forward parts are done for the new position alone. The new query's own attention is not saved: it
 # reads every key, one more in each pass. (The times differ less than the operations: a step of so small
-# a model has fixed costs that both ways pay.) The last column is that part of the cached step: small for a
-# short text, and growing with it.
+# a model has fixed costs that both ways pay.) The last column is attention's share of the cached step: small for
+# a short text, and growing with it.
 #
 # ## From logits to a selected token
 #
@@ -522,7 +529,8 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # ## Exercises
 #
 # Put your answer in place of `None` or `...` and run the cell. `hint("21.6-1")` gives the first of three
-# hints, `hint("21.6-1", 2)` the second; `solution("21.6-1")` shows a worked solution. What is right is computed by the engine when you ask.
+# hints, `hint("21.6-1", 2)` the second, each in a cell of its own; `solution("21.6-1")` shows a worked solution. What
+# is right is computed by the engine when you ask.
 
 # %%
 check({"21.6-1": None, "21.6-2": None, "21.6-7": None})
@@ -562,6 +570,10 @@ def append_is_right(append):
 
 
 check("21.6-6", append_is_right)
+
+# %% [markdown]
+# Next: [21.1 Reuse: what the cache keeps, and heads that share it](21_1_reuse.ipynb), or back to the
+# [map of the chapter](21_0_start.ipynb#Where-to-go).
 
 # %%
 for request_id in list(halfway.engine.requests):  # the one that was stopped halfway

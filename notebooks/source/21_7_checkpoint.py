@@ -18,10 +18,12 @@
 #
 # 45 minutes, of them 22 for the exercises · any laptop, no GPU, no network
 #
-# This page goes the other way round. Choose **Edit ▸ Clear Outputs of All Cells** first, so that no answer stands on the page, and
-# then go down with <kbd>Shift</kbd>+<kbd>Enter</kbd>. At each cell with `predict` write your answers in place of `None`, run it, and
-# go on: the next cells run the engine and hold your answer against what it does. Their code checks its own results, so do not read ahead.
-# Nothing breaks if you leave a question out, or choose **Run ▸ Run All Cells**, which takes about ten seconds.
+# This page goes the other way round. What answers a question is folded away until you run its cell. Go down with
+# <kbd>Shift</kbd>+<kbd>Enter</kbd>. A cell with `predict` asks its questions when it is run as it is; write your answers in place of
+# `None`, and run it again. The next cells run the engine and hold your answers against what it does. Their code checks its own results,
+# so do not read ahead. Nothing breaks if you leave a question out, or choose **Run ▸ Run All Cells**, which takes about ten seconds.
+# (If you see answers all the same, choose **Edit ▸ Clear Outputs of All Cells**, and run each cell with `predict` or `check` once as it
+# is: it asks again.)
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. In each layer every position gets a
 # **key** and a **value**, which later positions read; they are kept in the **KV cache**. To read, a position makes a **query**,
@@ -173,7 +175,8 @@ reveal("21.7-p2", all(tpot == 5 for tpot in tpots))
 #
 # Three sentences of four tokens each fill three blocks, positions 0 to 3, 4 to 7 and 8 to 11; one token more begins a fourth. The first
 # table says where each text differs first, and which blocks of the original it finds. Its last line is yours: change `MINE` and run the
-# cell again.
+# cell again. The second table takes the third edit, and changes something else besides: the model; the **adapter**, a small change of the
+# weights for one group of requests; the positions; or the **settings**, here the format in which keys and values are stored.
 
 # %% tags=["claim-21.7-c"]
 FIRST = "Ada likes soup. Tom plays chess. Mia likes plums. The"
@@ -184,19 +187,29 @@ EDITS = {
     "block 1": "Tom likes soup. Tom plays chess. Mia likes plums. The",
     "mine": MINE,
 }
+if not encode(MINE):
+    raise ValueError(f"MINE is {MINE!r}, which has no tokens; write a sentence")
+
+
+def first_other(known, ids):
+    """The first position whose token differs; None where none does."""
+    pairs = enumerate(zip(known, ids, strict=False))
+    return next((position for position, (one, other) in pairs if one != other), None)
+
+
 print("changed in   first other position   blocks reused")
 reusable = {}
 for name, text in EDITS.items():
-    pairs = zip(encode(FIRST), encode(text), strict=False)
-    equal = [one == other for one, other in pairs]
-    at = equal.index(False) if False in equal else min(len(encode(text)) - 1, len(equal))
-    fresh = new_engine()
-    _, edited = (fresh.generate(encode(t), exactly(4))[0] for t in (FIRST, text))
+    ids, fresh = encode(text), new_engine()
+    first, edited = (fresh.generate(t, exactly(4))[0] for t in (encode(FIRST), ids))
+    known = [*encode(FIRST), *first.outputs[0].token_ids[:-1]]  # what the first one left
+    at, most = first_other(known, ids), min(len(known), len(ids) - 1)  # one is always computed
     reusable[name] = edited.num_cached_tokens // 4
-    print(f"{name:<12} {at:>20}   {list(range(1, reusable[name] + 1))}")
-    (alone,) = new_engine(enable_prefix_caching=False).generate(encode(text), exactly(4))
+    shown = "none" if at is None else at
+    print(f"{name:<12} {shown:>20}   {list(range(1, reusable[name] + 1))}")
+    (alone,) = new_engine(enable_prefix_caching=False).generate(ids, exactly(4))
     assert edited.outputs[0].token_ids == alone.outputs[0].token_ids  # reuse changes no answer
-    assert reusable[name] == at // 4
+    assert reusable[name] == (most if at is None else at) // 4
 
 # The same third edit, looked up where something else than a token is not the same.
 filled = new_engine()
@@ -231,16 +244,17 @@ reveal("21.7-p3", reusable["block 3"])
 # %% [markdown]
 # <details><summary>What the run shows</summary>
 #
-# Blocks 1 and 2 stay valid where model, adapter (a small change of the weights for one group of requests), positions and settings are the
-# same. The settings that were changed here: keys and values stored in half precision. The positions: one token in front moves every
-# other. A change in block 1 or 2 makes that block and all later ones useless, since those were computed from it.
+# Blocks 1 and 2 stay valid where model, adapter, positions and settings are the same. The settings that were changed here: keys and
+# values stored in half precision. The positions: one token in front moves every other. A change in block 1 or 2 makes that block and
+# all later ones useless, since those were computed from it. (Where nothing differs, the first position that does is "none"; the last
+# position of a prompt is computed all the same.)
 #
 # </details>
 #
 # ### The end of a request
 #
 # A and B begin alike and share one block. The cell ends A, then B, and lets another prompt take the whole pool; each time it looks at
-# the shared block. Each table that names a block is a **reference** to it. A block is **evictable** where it is free and can still be found by its identity. Whether that is kept is a policy:
+# the shared block. Each table that names a block is a **reference** to it. Whether the identity of a free block is kept is a policy:
 # **retain** it, or **release** it at once.
 
 
@@ -266,7 +280,7 @@ def life_of_a_shared_block(retain_freed):
     for name in "AB":
         engine.finish(name, FinishReason.STOP)
         look(f"{name} has ended")
-    engine.add_request(encode("Mia is in the garden. " * 4)[:24], exactly(2), request_id="C")
+    engine.add_request(encode("Mia is in the garden. " * 4)[:23], exactly(2), request_id="C")
     engine.step()
     look("C has taken the pool")
     trace = llm.stop_trace()
@@ -279,8 +293,8 @@ lives = {}
 for retain_freed, policy in ((True, "retain"), (False, "release")):
     lives[policy], shared_trace = life_of_a_shared_block(retain_freed)
     for event, ref_cnt, is_free, findable in lives[policy]:
-        evictable = "evictable: free, and can be found" if findable else "free"
-        state = evictable if is_free else "in use" if event[0] != "C" else "in use by C"
+        left = "free, retained as evictable" if findable else "free"
+        state = left if is_free else "in use" if event[0] != "C" else "in use by C"
         gone = "" if findable else ", its identity is gone"
         print(f"{policy:<9} {event:<22} {ref_cnt:>9}   {state}{gone}")
 assert [row[1:] for row in lives["retain"]][:3] == [(2, 0, 1), (1, 0, 1), (0, 1, 1)]
@@ -297,7 +311,8 @@ reveal("21.7-p4", "a" if after_a[2] else "b" if after_b[2] else "c")
 #
 # </details>
 #
-# The same run under *release*, step by step, in the engine's own record. Use the buttons or the arrow keys.
+# The same run under *release*, step by step, in the engine's own record. Use the buttons or the arrow keys. The view counts a request's
+# blocks, its **logical** blocks, from 0, as the engine does: what was called block 1 above is logical block 0.
 
 # %%
 block_table(shared_trace)
@@ -353,8 +368,10 @@ reveal({"21.7-p5": grows, "21.7-p6": share})
 # An operation is a multiplication or an addition. The multiplications by the weights (projections, feed-forward parts) work on the one new
 # position, whatever the length. What grows is attention: each position in the cache is
 # scored and its value mixed, by every query head. (In the two small models that is most of the work, so their totals grow much; in a large one
-# it is little until a text is long.) With GQA the stored bytes fall to a quarter, and this arithmetic stays. The third model's passes have
-# 1,536 operations fewer since the new position gets fewer keys and values, and as many fewer at every length.
+# it is little until a text is long.) The formula of the last column says what one position costs: layers &times; query heads &times; head width
+# &times; 4, since scores and mixing take a multiplication and an addition each. KV heads are not in it: with GQA the stored bytes fall to a
+# quarter, and this arithmetic stays. The third model's passes have 1,536 operations fewer than the second's, since the new position gets
+# fewer keys and values, and as many fewer at every length.
 #
 # </details>
 #
@@ -454,6 +471,7 @@ while narrow.engine.has_unfinished_requests():
         if r.num_preemptions and r.request_id not in had:
             had[r.request_id] = before[r.request_id]
 wide = [new_engine().generate(p, exactly(12))[0].outputs[0] for p in (a_prompt, b_prompt)]
+print("requests that were preempted, and what they had:")
 for r in out:
     if r.request_id in had:
         print(f"{r.request_id} had {len(had[r.request_id])} outputs, and was preempted", end="; ")
@@ -490,8 +508,8 @@ reveal({"21.7-p11": reader_gets, "21.7-p12": len(in_use) > 0})
 # %% [markdown]
 # <details><summary>What the run shows</summary>
 #
-# Preemption costs time: everything is computed again. Its tokens are no part of the blocks, so the answer goes on where it was. And what is
-# evicted was in no table.
+# Preemption costs time: everything is computed again. The request's tokens do not lie in the blocks, so the answer goes on where it was.
+# And what is evicted was in no table.
 #
 # </details>
 #
@@ -558,7 +576,8 @@ chunks = [
 ]
 (whole,) = wide.generate(prompt, exactly(4))
 steps_in_words = ", ".join(f"{start} to {end - 1}" for start, end in chunks[:3])
-print(f"positions that the first steps read: {steps_in_words}")
+print("positions that the first steps read:")
+print(steps_in_words)
 same = in_parts is not None and in_parts.outputs[0].token_ids == whole.outputs[0].token_ids
 print("the same outputs as with all 40 in one step:", same)
 assert chunks[:3] == [(0, 16), (16, 32), (32, 40)]

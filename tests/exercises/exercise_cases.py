@@ -291,7 +291,7 @@ WRONG = {
     "21.6-2": [
         ([2, 2], "one pass for both"),
         ([3, 3], "one pass for both"),
-        ([3, 4], "number 1"),
+        ([3, 4], "counted passes from 1"),
         ([3, 2], "other way round"),
         ([2, 5], "entry 1"),
     ],

@@ -78,7 +78,7 @@ WRONG = {
         (too_late, "Nothing was changed"),
         (makes_an_answer_up, "what this request has not answered"),
         (slots_behind_the_prompt, "not this request's"),
-        (a_little, "survived that"),
+        (a_little, "the answer is still the same"),
         (lambda stopped: stopped.block_table, "what this request has not answered"),
     ],
     "21.0-3": [

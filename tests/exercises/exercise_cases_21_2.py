@@ -247,8 +247,8 @@ WRONG = {
         ([10.05, 4882.8], "round up"),
         ([10.048, 4882], "round up"),
         ([10, 4884], "the second nearly"),
-        ([10.2, 4883], "Right so far: entry 2. The others are not."),
-        ([9.9, 4883], "Right so far: entry 2. The others are not."),
+        ([10.2, 4883], "Right so far: entry 2. Entry 1 is not."),
+        ([9.9, 4883], "Right so far: entry 2. Entry 1 is not."),
         ([1, 2], "None of the entries"),
     ],
     "21.2-6": [

@@ -151,6 +151,32 @@ def load_wild(cache, tables, stride, request, head, position, length, dim, SIZE,
 
 
 @triton.jit
+def load_table_unmasked(cache, tables, stride, request, head, position, length, dim, S, H, W):
+    """The cache's load is masked, so what the table gave there is not used."""
+    block = tl.load(tables + request * stride + position // S)
+    at = ((block * S + position % S) * H + head)[:, None] * W + dim[None, :]
+    mask = (position < length)[:, None] & (dim < W)[None, :]
+    return tl.load(cache + at, mask=mask, other=0.0)
+
+
+@triton.jit
+def load_without_other(cache, tables, stride, request, head, position, length, dim, S, H, W):
+    there = position < length
+    block = tl.load(tables + request * stride + position // S, mask=there)
+    at = ((block * S + position % S) * H + head)[:, None] * W + dim[None, :]
+    return tl.load(cache + at, mask=there[:, None] & (dim < W)[None, :])
+
+
+def load_masks_joined_by_and(*given):
+    cache, tables, stride, request, head, position, length, dim, size, heads, width = given
+    there = position < length
+    block = tl.load(tables + request * stride + position // size, mask=there, other=0)
+    at = ((block * size + position % size) * heads + head)[:, None] * width + dim[None, :]
+    mask = there[:, None] and (dim < width)[None, :]
+    return tl.load(cache + at, mask=mask, other=0.0)
+
+
+@triton.jit
 def scores_without_mask(query, key, position, length, scale2):
     return tl.dot(query, tl.trans(key)) * scale2
 
@@ -183,6 +209,27 @@ def scores_untransposed(query, key, position, length, scale2):
 def scores_masked_by_rows(query, key, position, length, scale2):
     score2 = tl.dot(query, tl.trans(key)) * scale2
     return tl.where((position < length)[:, None], score2, float("-inf"))
+
+
+@triton.jit
+def scores_as_weights(query, key, position, length, scale2):
+    power = tl.exp2(tl.dot(query, tl.trans(key), input_precision="ieee") * scale2)
+    return tl.where((position < length)[None, :], power, 0.0)
+
+
+def state_by_python_max(running_max2, running_sum, acc, score2, value):
+    new = max(running_max2, tl.max(score2, axis=1))
+    old, weight = tl.exp2(running_max2 - new), tl.exp2(score2 - new[:, None])
+    acc = acc * old[:, None] + tl.dot(weight, value, input_precision="ieee")
+    return new, running_sum * old + tl.sum(weight, axis=1), acc
+
+
+@triton.jit
+def state_summed_over_all(running_max2, running_sum, acc, score2, value):
+    new = tl.maximum(running_max2, tl.max(score2, axis=1))
+    old, weight = tl.exp2(running_max2 - new), tl.exp2(score2 - new[:, None])
+    acc = acc * old[:, None] + tl.dot(weight, value, input_precision="ieee")
+    return new, running_sum * old + tl.sum(weight), acc
 
 
 @triton.jit
@@ -246,6 +293,17 @@ def merge_summed(part, lse2):
 
 
 @triton.jit
+def merge_mean(part, lse2):
+    return tl.sum(part, axis=0) / part.shape[0]
+
+
+@triton.jit
+def merge_along_axis_1(part, lse2):
+    weight = tl.exp2(lse2 - tl.max(lse2, axis=1))
+    return tl.sum(part * weight[:, None], axis=0)
+
+
+@triton.jit
 def merge_misspelt(part, lse2):
     weight = tl.exp2(lse3)  # noqa: F821
     return weight
@@ -269,7 +327,10 @@ WRONG = {
         (load_one_more, "one position too many"),
         (load_first_table, "reads the first row of the block table"),
         (load_block_as_slot, "takes the block id for a slot"),
-        (load_heads_apart, "KV head 1 of 2, head_dim 3: tile[0, 0] is NaN; by indexing in torch"),
+        (load_heads_apart, "In this cache the heads of a slot lie together"),
+        (load_table_unmasked, "The look-up in the table has no mask"),
+        (load_without_other, "a GPU puts anything at the places that are masked"),
+        (load_masks_joined_by_and, "Use `&`."),
         (load_wild, "IndexError: a load goes beyond the tensors"),
         (lambda *a: load_flat(*a) + 0.5, "tile[0, 0] is 0.5; by indexing in torch it is 0."),
     ],
@@ -279,10 +340,13 @@ WRONG = {
         (scores_one_more, "one position too many"),
         (scores_in_base_e, "That is the natural score"),
         (scores_with_a_large_number, "score2[0, 3] is -10000; by the formula it is -inf"),
+        (scores_as_weights, "the power comes in step 3"),
         (scores_untransposed, "have to be turned: tl.trans(key)"),
     ],
     "21.5b-3": [
         (state_spread_along_columns, "Times acc it has to be a column"),
+        (state_by_python_max, "`max` where tl.maximum is meant"),
+        (state_summed_over_all, "one number for each row, axis=1"),
         (state_acc_kept, "acc is not scaled down"),
         (state_in_base_e, "The base is wrong"),
         (state_normalised, "acc[0, 0] is 1.61905; from all scores at once it is 3.25"),
@@ -293,6 +357,8 @@ WRONG = {
         (merge_of_empty_is_nan, "0 / 0 is NaN, too"),
         (merge_overflows, "the powers overflow"),
         (merge_summed, "out[0] is 9; by a softmax over the splits it is 4"),
+        (merge_mean, "Splits weigh differently"),
+        (merge_along_axis_1, "axis 1 out of bounds for shape [2] in line "),
         (merge_misspelt, "NameError: name 'lse3' is not defined in line"),
         (merge_endless, "was still running after 300,000 lines in line"),
         (merge_keeps_the_axis, "out has shape [2, 16]; [16] is asked for"),

@@ -53,11 +53,14 @@ def finite_is_enough(merge):
 WRONG = {
     "21.5b-5": [
         (lambda merge: True, "says True to all of them"),
-        (lambda merge: merge(torch.ones(1, 1), torch.zeros(1)) == 7, "says False to all"),
+        (
+            lambda merge: merge(torch.ones(1, 1), torch.zeros(1)) == 7,
+            "says False to all of them, the right one included",
+        ),
         (lambda merge: not merge_by_many_tries(merge), "other way round"),
         (no_large_ones, "whose powers overflow"),
-        (one_empty_split, "by a softmax over the splits the right verdict is False"),
-        (finite_is_enough, "by a softmax over the splits the right verdict is False"),
+        (one_empty_split, "; the right verdict is False"),
+        (finite_is_enough, "; the right verdict is False"),
     ],
     "21.5b-6": [
         ("a", "loaded by each of them"),

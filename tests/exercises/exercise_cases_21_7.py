@@ -58,6 +58,27 @@ def first_end_only(Allocator):
     return len(a.free) == 4
 
 
+def equal_prompts(Allocator):
+    """Each has a block of its own: the first one's is free while B still runs."""
+    a = Allocator(6)
+    for name in "AB":
+        a.admit(name, range(4))
+    shared = a.table("A")[0]
+    a.finish("A")
+    early = shared in a.free
+    a.finish("B")
+    return not early and shared in a.free
+
+
+def no_block_in_common(Allocator):
+    a = Allocator(6)
+    a.admit("A", range(4))
+    a.admit("B", range(4))
+    shared = (set(a.table("A")) & set(a.table("B"))).pop()
+    a.finish("A")
+    return shared not in a.free
+
+
 def counts_tables(tables, order):
     return [len(blocks) for blocks in released_by_looking(tables, order)]
 
@@ -76,7 +97,7 @@ WRONG = {
         ([7629, 7629], "GiB is 2^30 bytes"),
         ([7630, 8192], "Round down"),
         ([15258, 16384], "nothing is to be halved"),
-        ([7629, 8193], "Right so far: entry 1"),
+        ([7629, 8193], "Right so far: entry 1. Entry 2 is not."),
     ],
     "21.7-3": [
         (lambda tables, order: [sorted(tables[i]) for i in order], "still in use"),
@@ -89,7 +110,9 @@ WRONG = {
     ],
     "21.7-4": [
         (lambda A: True, "says True to all of them"),
-        (lambda A: A(6).free == [1], "says False to all of them"),
+        (lambda A: A(6).free == [1], "says False to all of them, the engine's own included. Have"),
+        (equal_prompts, "A full block is shared only if more tokens follow it"),
+        (no_block_in_common, "Have the two tables a block in common?"),
         (lambda A: not waits_with_three(A), "other way round"),
         (first_end_only, "look after the last end, too"),
         (lambda A: A(6).admit("A", range(4)) == 0, "says True to all of them"),

@@ -31,7 +31,11 @@ def test_what_was_said_before_the_run_counts():
     reveal({"21.7-p1": 5, "21.7-p2": False})
     predict("21.7-p2", "no")  # a change after the run
     found = score("21.7")
-    assert found.facts == (("as you said", "1 of 2"), ("questions", "16"))
+    assert found.facts == (
+        ("as you said", "1 of the 2 that you answered and ran"),
+        ("answered, not run yet", "1"),
+        ("not answered", "13"),
+    )
     assert found.lines[0] == "Not as you said: 21.7-p2. The boxes above say why."
     assert found.lines[1].startswith("Answered, and not run yet: 21.7-p3.")
     assert found.lines[2].startswith("Not answered: 21.7-p4, 21.7-p5,")
@@ -41,16 +45,22 @@ def test_what_was_said_before_the_run_counts():
 def test_the_last_run_counts_where_a_cell_was_run_again():
     predict("21.7-p3", 2)
     reveal("21.7-p3", 1)
-    assert score("21.7").facts[0] == ("as you said", "0 of 1")
+    assert repr(score("21.7")).splitlines()[:2] == [
+        "• score: 21.7",
+        "  as you said: 0 of the 1 that you answered   not answered: 15",
+    ]
     reveal("21.7-p3", 2)
-    assert score("21.7").facts[0] == ("as you said", "1 of 1")
+    assert score("21.7").facts[0] == ("as you said", "1 of the 1 that you answered")
 
 
 def test_other_sections_have_a_score_of_their_own():
     predict("21.6-p2", 4)
     reveal("21.6-p2", 4)
     assert score("21.7").state == "open"
-    assert score("21.6").facts == (("as you said", "1 of 1"), ("questions", "3"))
+    assert score("21.6").facts == (
+        ("as you said", "1 of the 1 that you answered"),
+        ("not answered", "2"),
+    )
 
 
 def test_the_file_is_the_reader_s_and_says_how_to_delete_it(tmp_path):
@@ -126,6 +136,8 @@ def test_an_unknown_section_is_refused():
         ("21.7-p9", 64, 48, "the last one is computed again"),
         ("21.7-p9", 63, 48, "15 neighbours"),
         ("21.7-p13", 2, 0, "These two are full"),
+        ("21.7-p10", "yes", False, "selected by the model, or cut on its own"),
+        ("21.7-p15", "a", "c", "another setting, max_model_len"),
         ("21.7-p16", "a", "b", "B has 100 of the 101 gaps"),
     ],
 )

@@ -340,6 +340,12 @@ def test_a_verdict_has_a_text_and_an_html_form():
     assert "var(--jp-layout-color2," in page and "#D55E00" in page
 
 
+def test_words_between_backticks_are_code_on_a_page_and_stay_text_elsewhere():
+    asked = check("21.2-2", None)
+    assert "`events` are [time, num_tokens]" in repr(asked)
+    assert "<code>events</code> are [time, num_tokens]" in asked._repr_html_()
+
+
 def test_text_of_users_is_never_markup():
     hostile = type(HOSTILE, (), {})
     error = type(HOSTILE, (Exception,), {})

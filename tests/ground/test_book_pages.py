@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlab.book.cells import chapter
-from kvlab.book.folds import folded
+from kvlab.book.folds import explaining, folded, split_code, split_text
 from kvlab.book.mathml import mathml
 from kvlab.book.preprocessor import doors
 from kvlab.book.prose import Places, equation_numbers, page_address, rewrite
@@ -185,18 +185,69 @@ def test_what_answers_a_prediction_is_found(sources: list[str], places: set[int]
 
 
 def test_the_run_is_folded_below_its_code_and_the_question_is_not() -> None:
-    text = page(*asked_and_answered('predict("p", None)', 'reveal("p", 3)'))
+    told = 'x = 3\n# so it is three\nassert x == 3\nreveal("p", x)'
+    text = page(*asked_and_answered('predict("p", None)', told, "# Next"))
     before, fold = text.split(
         '<details class="kvlab-run"><summary>Show what the run found</summary>'
     )
-    assert "<pre>of predict" in before and '```python\nreveal("p", 3)' in before
+    assert "<pre>of predict" in before and before.rstrip().endswith("```python\nx = 3\n```")
     inside, after = fold.split("</details>")
-    assert '<pre>of reveal("p", 3)</pre>' in inside
-    assert after.strip() == ""
+    assert '```python\n# so it is three\nassert x == 3\nreveal("p", x)\n```' in inside
+    assert "<pre>of x = 3" in inside
+    assert after.strip() == "# Next"
+
+
+def test_the_text_that_says_why_is_folded_with_the_run() -> None:
+    cells = asked_and_answered('predict("p", None)', 'reveal("p", 3)', "# text")
+    cells[2]["source"] = "Three, since $T$ is 3.\n\nNow the picture:"
+    before, fold = page(*cells).split("<summary>Show what the run found, and why</summary>")
+    inside, after = fold.split("</details>")
+    assert 'reveal("p", 3)' not in before and 'reveal("p", 3)' in inside
+    assert "Three, since" in inside and after.strip() == "Now the picture:"
+
+
+@pytest.mark.parametrize(
+    ("source", "seen", "told"),
+    [
+        ("x = 1\nprint(x)", "x = 1\nprint(x)", ""),
+        ("%timeit f()\nassert True", "%timeit f()\nassert True", ""),
+        ("for x in y:\n    assert x\nb()", "for x in y:\n    assert x\nb()", ""),
+        (
+            "if a:\n    b()\n    shown = reveal(3)\nelse:\n    c()",
+            "if a:\n    b()",
+            "    shown = reveal(3)\nelse:\n    c()",
+        ),
+        ("reveal(3)", "", "reveal(3)"),
+        ("t = '''\nassert\n'''\n\nassert t\nb()", "t = '''\nassert\n'''", "assert t\nb()"),
+    ],
+)
+def test_the_checks_of_a_run_are_folded(source: str, seen: str, told: str) -> None:
+    assert split_code(source) == (seen, told)
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "rest"),
+    [
+        ("Why.\n\n## Next\n\nText.", "Why.", "## Next\n\nText."),
+        ("Why.\n\nThe picture:", "Why.", "The picture:"),
+        ("The same for others.", "", "The same for others."),
+        ("A **term**.\n\nWith **this**.\n\n## Next", "A **term**.", "With **this**.\n\n## Next"),
+        ("<details>it</details>\n\n## Next", "", "<details>it</details>\n\n## Next"),
+        ("## Next", "", "## Next"),
+    ],
+)
+def test_of_the_text_only_what_says_why_is_folded(text: str, why: str, rest: str) -> None:
+    assert split_text(text) == (why, rest)
+
+
+def test_text_below_another_cell_says_nothing_of_a_run() -> None:
+    cells = asked_and_answered("predict(1)", "a()", "# text", "reveal(1)", "# why", "# more")
+    assert explaining(cells) == {4}
 
 
 def test_doors_lead_to_colab_and_binder_where_the_address_is_known() -> None:
-    assert "colab" not in doors("21_6_growth", "")
+    assert "colab" not in doors("21_6_growth", "") and "README" not in doors("21_6_growth", "")
+    assert '(<a href="files/README%2Emd">README</a>)' in doors("21_6_growth", "", has_readme=True)
     known = doors("21_6_growth", "https://github.com/someone/copy")
     assert "/github/someone/copy/blob/main/notebooks/21_6_growth.ipynb" in known
     assert "mybinder.org/v2/gh/someone/copy/main" in known

@@ -40,6 +40,18 @@ View()
 # %% tags=["nbval-ignore-output"]
 print("first")
 print("second")
+
+# %% tags=["setup"]
+from kvlab.exercises import predict, reveal
+
+# %%
+predict("21.6-p2", None)
+
+# %%
+print("the run, which tells the answer")
+
+# %%
+reveal("21.6-p2", 4)
 """
 
 
@@ -76,12 +88,27 @@ def test_what_is_written_passes_the_check(written: Path) -> None:
 
 def test_outputs_counts_and_tags_are_kept_and_widgets_are_not(written: Path) -> None:
     notebook = load(written)
-    _, view, prints = notebook["cells"]
-    assert [cell.get("execution_count") for cell in notebook["cells"]] == [None, 1, 2]
+    _, view, prints, *_ = notebook["cells"]
+    assert [cell.get("execution_count") for cell in notebook["cells"]] == [None, *range(1, 7)]
     assert view["metadata"] == {"tags": ["claim-1"]}
     assert set(view["outputs"][0]["data"]) == {"text/html", "text/plain"}
     assert prints["outputs"][0]["text"] == ["first\n", "second\n"]
     assert set(notebook["metadata"]) == {"jupytext", "kernelspec"}
+
+
+def test_answers_and_the_setup_s_source_are_collapsed_and_nothing_else(written: Path) -> None:
+    hidden = [cell["metadata"].get("jupyter") for cell in load(written)["cells"]]
+    answers = {"outputs_hidden": True}
+    assert hidden == [None, None, None, {"source_hidden": True}, None, answers, answers]
+
+
+def test_an_output_that_somebody_collapsed_is_found_and_opened_again(copy: Path) -> None:
+    before, notebook = (copy / "small.ipynb").read_bytes(), load(copy)
+    notebook["cells"][2]["metadata"]["jupyter"] = {"outputs_hidden": True}
+    store(copy, notebook)
+    assert "cell 3 is not the source's" in "\n".join(notebooks.problems("small", copy))
+    notebooks.build("small", copy)
+    assert (copy / "small.ipynb").read_bytes() == before
 
 
 def test_writing_again_gives_the_same_bytes(copy: Path) -> None:

@@ -125,6 +125,10 @@ def test_blocks_have_owners_tables_and_a_free_queue() -> None:
     assert rows[1:4] == [["0", "A", "■■■■"], ["1", "A", "■■■■"], ["2", "B", "■■■■"]]
     assert ["5", "B", "■□□□"] in rows and ["6", "free", "□□□□"] in rows
     assert ["B", "2 → 5"] in rows and rows[-1] == ["next free", "6, 7, 8"]
+    assert "not drawn" not in panel["text"]
+    larger = drawn(run(*THREE, seats=3, blocks=14))["21.5"]
+    assert larger["rows"][-1] == ["next free", "6, 7, 8, 9, 10, 11, …"]
+    assert "2 more free blocks are not drawn." in larger["text"]
 
 
 def test_another_run_gives_another_picture_and_the_same_run_the_same(three: Trace) -> None:

@@ -17,7 +17,7 @@ def passes_of_output_three():
 
 
 def cache_lengths(prompt_length, num_outputs):
-    # One pass an output. The first leaves the prompt in the cache, each later one adds a position.
+    # One pass per output. The first leaves the prompt in the cache, each later one adds a position.
     return [prompt_length + later for later in range(num_outputs)]
 
 
