@@ -223,7 +223,7 @@ def test_without_scripts_every_formula_picture_and_table_shows(leaf: Callable[..
 
 def test_a_number_in_the_text_leads_to_its_equation(leaf: Callable[..., Page]) -> None:
     page = leaf("21_2_latency")
-    page.get_by_role("link", name="eq 21.4").first.click()
+    page.get_by_role("link", name="equation 21.4").first.click()
     equation = page.locator("#eq-21\\.4")
     expect(equation).to_be_in_viewport()
     expect(equation).to_contain_text("(21.4)")
