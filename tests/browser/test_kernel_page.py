@@ -16,6 +16,9 @@ from playwright.sync_api import Page, expect
 from kvlab.core.kernel_log import Reduce, recorded_log
 from kvlab.widgets import kernel_html, kernel_payload
 
+# make test looks at this width in test_presenter_page and test_book_site
+WIDE = pytest.param(1920, marks=pytest.mark.soak)
+
 HOSTILE = "<img src=x onerror=alert(1)>"
 PAYLOAD = kernel_payload(small_log())
 STOPS = PAYLOAD["stops"]
@@ -113,7 +116,7 @@ def test_keys_and_clicks_go_from_program_to_program(opened) -> None:
     expect(root).to_contain_class("kv-large")
 
 
-@pytest.mark.parametrize("width", [700, 1280, 1920])
+@pytest.mark.parametrize("width", [700, 1280, WIDE])
 def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
     payload = kernel_payload(recorded_log())
     page = opened(payload, viewport={"width": width, "height": 720})

@@ -16,6 +16,9 @@ from kvlab.core.goodput import Targets
 from kvlab.widgets import latency_html, latency_payload
 from kvlab.widgets.latency_figures import shown
 
+# make test looks at this width in test_presenter_page and test_book_site
+WIDE = pytest.param(1920, marks=pytest.mark.soak)
+
 GOALS = Targets(ttft=3.0, itl=0.3)
 CELLS = [
     """
@@ -118,7 +121,7 @@ def test_it_opens_on_the_metric_that_is_missed_most(opened) -> None:
     )
 
 
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("width", [1280, WIDE])
 @pytest.mark.parametrize("many", [0, 60])
 def test_conditions_are_whole_lines_and_all_can_be_reached(opened, width: int, many: int) -> None:
     conditions = {f"condition {i}": "as it was, in some words" for i in range(many)}
@@ -215,7 +218,7 @@ def test_dots_and_lines_stand_where_the_axis_says(opened) -> None:
     assert late == pytest.approx(high + 0.01 * (low - high), abs=0.2)
 
 
-@pytest.mark.parametrize("width", [700, 1280, 1920])
+@pytest.mark.parametrize("width", [700, 1280, WIDE])
 def test_nothing_moves_and_all_fits(opened, width: int) -> None:
     payload = latency_payload(heavy(150), GOALS)
     page = opened(payload, viewport={"width": width, "height": 720})

@@ -17,6 +17,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from kvlab.widgets import phase_timer, phases_html, phases_payload
 
+# make test looks at this width in test_presenter_page and test_book_site
+WIDE = pytest.param(1920, marks=pytest.mark.soak)
+
 CELLS = [
     """
 from kvlab import LLM
@@ -118,7 +121,7 @@ TWINS = (
 )
 
 
-@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("width", [1280, WIDE])
 def test_dots_at_one_place_stand_side_by_side(opened, width: int) -> None:
     page = opened(example(points=TWINS), viewport={"width": width, "height": 720})
     boxes = sorted((dot(page, i).bounding_box() for i in (0, 2)), key=lambda box: box["x"])
@@ -202,7 +205,7 @@ def test_curves_show_both_phases_with_their_bounds_and_units(opened) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [700, 1280, 1920])
+@pytest.mark.parametrize("width", [700, 1280, WIDE])
 def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int, scheme: str) -> None:
     page = opened(example(), viewport={"width": width, "height": 720}, color_scheme=scheme)
     boxes = []

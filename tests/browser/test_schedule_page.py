@@ -17,6 +17,9 @@ from schedule_cases import HOSTILE, hundred, preempted, twelve_beside_two, two_s
 from kvlab.core.schedule_log import ScheduleLog
 from kvlab.widgets import schedule_html, schedule_payload
 
+# make test looks at this width in test_presenter_page and test_book_site
+WIDE = pytest.param(1920, marks=pytest.mark.soak)
+
 
 @pytest.fixture
 def opened(open_view):
@@ -257,7 +260,7 @@ def test_100_requests_over_1000_steps_scrub_smoothly_and_zoom(opened, capsys) ->
     assert plot["x"] <= cursor["x"] <= plot["x"] + plot["width"]
 
 
-@pytest.mark.parametrize("width", [700, 1280, 1920])
+@pytest.mark.parametrize("width", [700, 1280, WIDE])
 def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
     logs = two_slots("static"), two_slots("continuous")
     page = opened(schedule_payload(*logs), viewport={"width": width, "height": 720})

@@ -16,6 +16,9 @@ from test_ttft_parts import HOSTILE, WHOLE
 from kvlab.core.ttft import FirstTokenStamps
 from kvlab.widgets import ttft_html, ttft_payload
 
+# make test looks at this width in test_presenter_page and test_book_site
+WIDE = pytest.param(1920, marks=pytest.mark.soak)
+
 
 @pytest.fixture
 def opened(open_view):
@@ -84,7 +87,7 @@ def test_the_table_says_what_each_boundary_includes(opened) -> None:
     expect(page.locator(".kvt-scale span")).to_have_text(marks)
 
 
-@pytest.mark.parametrize("width", [700, 1280, 1920])
+@pytest.mark.parametrize("width", [700, 1280, WIDE])
 def test_a_letter_that_does_not_fit_is_not_drawn(opened, width: int) -> None:
     page = opened(ttft_payload(WHOLE), viewport={"width": width, "height": 720})
     for large in (False, True):
@@ -101,7 +104,7 @@ def test_a_letter_that_does_not_fit_is_not_drawn(opened, width: int) -> None:
             page.locator("[data-do=presenter]").click()
 
 
-@pytest.mark.parametrize("width", [700, 1280, 1920])
+@pytest.mark.parametrize("width", [700, 1280, WIDE])
 def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
     payload = ttft_payload(WHOLE, num_prompt_tokens=512)
     page = opened(payload, viewport={"width": width, "height": 720})

@@ -122,7 +122,8 @@ def kernel(folder: Path) -> Iterator[Kernel]:
     manager = KernelManager(
         kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[])
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("MPLBACKEND", None)  # the kernel takes the one that shows figures in the page
     manager.start_kernel(cwd=str(folder), env=environment, extra_arguments=["--log-level=ERROR"])
     running = None
     try:
