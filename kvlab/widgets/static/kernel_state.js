@@ -14,7 +14,7 @@ const KERNEL_STATE_CSS = `
 .kvk-head{display:grid;grid-template-columns:3.6em minmax(0,1fr);column-gap:.5em;padding:.16em 0;border-top:1px solid var(--line)}
 .kvk-head>b{grid-row:1/3;align-self:center;font-weight:600;white-space:nowrap}
 .kvk-bar{position:relative;display:flex;justify-content:space-between;gap:.5em;height:1.42em;line-height:1.42;white-space:nowrap}
-.kvk-bar span{position:relative;z-index:1;padding:0 .3em;font-size:.95em}.kvk-bar span:first-child{color:var(--soft)}
+.kvk-bar span{position:relative;z-index:1;padding:0 .3em;font-size:.95em}.kvk-bar span:first-child{color:var(--ink)}
 .kvk-bar i{position:absolute;left:0;top:1px;bottom:1px;border-radius:3px;background:color-mix(in srgb,var(--c) 42%,var(--paper))}
 .kvk-bar u{position:absolute;top:62%;bottom:0;width:3px;margin-left:-1px;background:var(--c);border-radius:2px}
 .kvk-bar[data-what=max2]{--c:#0072b2}.kvk-bar[data-what=sum]{--c:#e69f00}
