@@ -1,6 +1,7 @@
 """The built book in a browser, from its files alone: no server, no kernel, no network."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,11 @@ UNFOLD = f"document.querySelectorAll('{RUNS}').forEach((run) => {{ run.open = tr
 MOUNTED = 120_000  # ms at most; the print page holds every view and formula of the book
 NO_CHAPTERS = ("index", "print", "404", "toc")
 IN_THE_DARK = ("21_1_reuse", "21_6_growth")
-# axe takes up to 15 s a page: these always, all of them in `make soak`
-QUICK = {("21_0_start", "light"), ("21_7_checkpoint", "light"), ("21_6_growth", "dark")}
+# axe takes up to 15 s a page: these always, all of them at each width in `make soak`
+QUICK = {
+    *(("21_0_start", "light", 1280), ("21_7_checkpoint", "light", 390)),
+    *(("21_6_growth", "dark", 1280), ("21_4_prefix", "light", 1920)),
+}
 AXE = {"resultTypes": ["violations"], "preload": False}  # preloading would fetch the style sheets
 
 
@@ -230,17 +234,17 @@ def test_a_number_in_the_text_leads_to_its_equation(leaf: Callable[..., Page]) -
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"),
+    ("name", "scheme", "width"),
     [
-        pytest.param(name, scheme, marks=[] if (name, scheme) in QUICK else pytest.mark.soak)
+        pytest.param(*look, marks=[] if look in QUICK else pytest.mark.soak)
         for scheme, names in (("light", PAGES), ("dark", IN_THE_DARK))
-        for name in names
+        for look in product(names, [scheme], WIDTHS)
     ],
 )
 def test_axe_finds_nothing_serious_in_the_text_and_the_views(
-    leaf: Callable[..., Page], name: str, scheme: str
+    leaf: Callable[..., Page], name: str, scheme: str, width: int
 ) -> None:
-    page = leaf(name, color_scheme=scheme)
+    page = leaf(name, color_scheme=scheme, viewport={"width": width, "height": 800})
     page.evaluate(UNFOLD)
     found = Axe().run(page, context={"include": ["main"]}, options=AXE)
     serious = [v for v in found.response["violations"] if v["impact"] in ("serious", "critical")]

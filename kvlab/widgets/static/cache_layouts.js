@@ -104,7 +104,7 @@ function layoutsPanel(title, requests, kind) {
   const about = h("span");
   const sides = ["left", "right"].map((where) => h("button", { type: "button", "data-do": where, hidden: "" }));
   const inner = h("div", { class: "kvl-inner", role: "list", "aria-label": title });
-  const scroll = h("div", { class: "kvl-scroll" }, inner);
+  const scroll = scroller({ class: "kvl-scroll", "aria-label": `${title}: slots.` }, inner);
   const names = h("div", { class: "kvl-names", "aria-hidden": "true" }, h("div", { class: "kvl-numbers" }));
   const rows = requests.map(({ name }, i) => {
     const cells = h("div", { class: "kvl-cells", "aria-hidden": "true" });

@@ -31,8 +31,9 @@ const PREFIX_CSS = `
 .kvx-legend>span{display:flex;align-items:center;gap:.4em;white-space:nowrap}.kvx-legend .kvx-sign{margin:0;color:var(--ink)}.kvx-legend .kvx-t{color:var(--ink)}
 .kvx-none{grid-column:1/-1;height:var(--high);display:grid;align-items:center;padding-left:.4em;color:var(--soft)}
 .kv .kv[data-view=prefix_blocks]>.kv-say{margin:.35em 0 .1em;padding:.4em .8em}
-.kv .kv[data-view=prefix_blocks]>.kv-say .kv-say-text{height:5.8em;overflow-y:auto}
-@media(min-width:1600px){.kv .kv[data-view=prefix_blocks]>.kv-say .kv-say-text{height:4.4em}}
+.kv .kv[data-view=prefix_blocks]>.kv-say{container-type:inline-size}.kv .kv[data-view=prefix_blocks]>.kv-say .kv-say-text{height:5.8em;overflow-y:auto}
+@container (min-width:72em){.kv .kv[data-view=prefix_blocks]>.kv-say .kv-say-text{height:4.4em}}
+@container (max-width:54em){.kv .kv[data-view=prefix_blocks]>.kv-say .kv-say-text{height:8.7em}}
 .kv[data-view=editor]:has(.kvx) .kve-controls{display:grid;grid-template-columns:repeat(12,minmax(0,1fr));gap:.3em 1.2em}
 .kv[data-view=editor]:has(.kvx) .kve-field{max-width:none;gap:0 .7em;grid-column:span 3;grid-template-columns:4.6em minmax(0,1fr);align-items:center}
 .kv[data-view=editor]:has(.kvx) .kve-field:is([data-control^=prompt],[data-control=presets]){grid-column:span 9}
@@ -198,7 +199,7 @@ VIEWS.prefix_blocks = (element, payload) => {
   const scroll = h("div", { class: "kvx-scroll" }, grid);
   scroll.style.setProperty("--room", String(payload.room));
   frame.body.append(h("div", { class: "kvx" }, scroll, prefixLegend()));
-  const say = h("div", { class: "kv-say-text", role: "status", "aria-live": "polite", "data-say": "" }, payload.sentence);
+  const say = h("div", { class: "kv-say-text", tabindex: "0", role: "status", "aria-live": "polite", "data-say": "" }, payload.sentence);
   frame.root.append(h("div", { class: "kv-say" }, say));
   frame.root.setAttribute("aria-description", "Arrow keys walk over the blocks, P switches to large type.");
   const presenter = presenterSwitch(frame.root, frame.heading);
