@@ -52,13 +52,19 @@ def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
         one["content"] = chapter(notebook, page, line, places)
     for one in chapters(book["items"]):
         if (one["path"] or "").endswith(".md"):
-            places = Places(frozenset(equation_numbers(one["content"])), first)
-            one["content"] = rewrite(one["content"], places)
+            one["content"] = _rewritten(one["path"], one["content"], first)
     notebooks = {page: notebook for page, (_, notebook) in pages.items()}
     if f"{INDEX}.md" in texts:
         root, reading = Path(context["root"]), texts.get(READING, "")
         _add_reference(reference(root, notebooks, reading, first), book["items"])
     return book
+
+
+def _rewritten(path: str, text: str, first: dict[str, str]) -> str:
+    try:
+        return rewrite(text, Places(frozenset(equation_numbers(text)), first))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _add_reference(made: Reference, items: list[Any]) -> None:

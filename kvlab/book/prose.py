@@ -14,14 +14,15 @@ from urllib.parse import unquote
 from kvlab.book.mathml import mathml
 
 PIECES = re.compile(
-    r"""(?P<fence>^[ ]*(?P<ticks>`{3,}|~{3,}).*?^[ ]*(?P=ticks)[ ]*$)
-      | (?P<code>(?P<tick>`+)(?!`).*?(?<!`)(?P=tick)(?!`))
+    r"""(?P<fence>^[ ]*(?P<ticks>`{3,}|~{3,}).*?^[ ]*(?P=ticks)[`~]*[ ]*$)
+      | (?P<code>(?<!`)(?P<tick>`+)(?!`).*?(?<!`)(?P=tick)(?!`))
       | (?<!\\)\$\$(?P<display>.+?)\$\$
       | (?<!\\)\$(?P<inline>[^\s$](?:[^$]*?[^\s$\\])?)\$(?!\d)
       | \]\((?P<link>[^)\s]+)\)
       | \b(?P<says>eqs?\.?|equations?)[ ]\(?(?P<number>21\.\d+)\)?""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
+OPENED = re.compile(r"^[ ]*(?:`{3,}|~{3,}).*|(?<!\\)\$\$.*", re.MULTILINE)
 FILES = "files/"  # in the site: what pages link to in the clone
 TAG = re.compile(r"\s*\\tag\{([^}]*)\}\s*")
 
@@ -49,7 +50,13 @@ def equation_numbers(markdown: str) -> list[str]:
 
 
 def rewrite(markdown: str, places: Places) -> str:
-    """Raises ValueError for a formula unknown to mathml.py, or an equation that is nowhere."""
+    """The text for mdBook.
+
+    Raises ValueError for a formula unknown to mathml.py, an equation that is nowhere, and a fence
+    or a `$$` that is never closed: mdBook would show the rest of the page as code, or the TeX.
+    """
+    if left := OPENED.search(PIECES.sub("x", markdown)):
+        raise ValueError(f"{left[0].strip()[:60]!r} is opened and never closed")
 
     def piece(match: re.Match[str]) -> str:
         for name, made in RULES.items():

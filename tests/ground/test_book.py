@@ -146,6 +146,9 @@ def test_a_page_in_markdown_stands_beside_the_notebooks(
     page = Page(build(root, tmp_path / "site") / "more.html")
     assert {f"{PAGE}.html#its-cost", f"{PAGE}.html#eq-21.2"} <= set(page.links)
     assert (page.formulas, page.drawn) == (1, 1)
+    (root / "notebooks/more.md").write_text(f"{text}\n~~~\nopen", encoding="utf-8")
+    with pytest.raises(ValueError, match="more.md: '~~~' is opened and never closed"):
+        build(root, tmp_path / "site")
 
 
 def test_a_small_page_is_built_and_an_old_site_goes_first(
@@ -176,6 +179,8 @@ def test_a_small_page_is_built_and_an_old_site_goes_first(
         (code("x", result(text_html="<style>a{b:url(//a.example/x)}</style>")), "fetches //a."),
         (markdown("A formula: $\\nosuch{x}$"), r"cell 4: formula .* does not know \\nosuch"),
         (markdown("As eq 21.77 says"), "'eq 21.77' is nowhere in the book"),
+        (markdown("```python\nx = 1\n\nNo end, `y`"), r"cell 4: '```python' is opened and never"),
+        (markdown("So $$a = b\n\nand on"), r"cell 4: '\$\$a = b' is opened and never closed"),
         (markdown("$$a \\tag{21.2}$$"), "number stands twice on one page"),
         (code("x", result(application_json="{}")), "an output is only application/json"),
         (markdown("<div>never closed\n\ntext"), "mdBook complains"),

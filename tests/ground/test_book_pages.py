@@ -73,7 +73,14 @@ def test_a_formula_keeps_its_tex_and_its_number_is_an_anchor() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["`$t$`", "```\n$t$ and eq 21.2\n```", "~~~~\n$$t$$\n~~~~", "``a ` $t$``", "costs $5 or $6"],
+    [
+        "`$t$`",
+        "```\n$t$ and eq 21.2\n```",
+        "~~~~\n$$t$$\n~~~~",
+        "``a ` $t$``",
+        "```\n$t$\n````",
+        "costs $5 or $6",
+    ],
 )
 def test_code_and_prices_are_left_alone(text: str) -> None:
     assert rewrite(text, BOTH) == text
