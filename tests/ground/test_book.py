@@ -147,7 +147,7 @@ def test_a_page_in_markdown_stands_beside_the_notebooks(
     assert {f"{PAGE}.html#its-cost", f"{PAGE}.html#eq-21.2"} <= set(page.links)
     assert (page.formulas, page.drawn) == (1, 1)
     (root / "notebooks/more.md").write_text(f"{text}\n~~~\nopen", encoding="utf-8")
-    with pytest.raises(ValueError, match="more.md: '~~~' is opened and never closed"):
+    with pytest.raises(ValueError, match=r"more\.md: '~~~' is opened and never closed"):
         build(root, tmp_path / "site")
 
 
