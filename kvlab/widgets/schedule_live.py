@@ -31,7 +31,7 @@ FIRST = {
     "admission": "current", "order": "fcfs", "seats": 2, "budget": 12, "chunk": 64, "pool": 16,
 }  # fmt: skip
 PRESETS = {
-    "an empty seat, and C waits": FIRST,
+    "an empty seat; C waits": FIRST,
     "P12, or P4 D P4 D P4": {
         **FIRST, "arrivals": "12 tokens beside two", "policy": "continuous",
         "compare": "alternating", "seats": 4, "budget": 16, "chunk": 4,

@@ -113,7 +113,7 @@ def test_one_seat_serves_one_after_the_other(knobs: LiveEditor) -> None:
 
 def test_a_model_computes_the_same_order_of_steps(llm: LLM) -> None:
     before = copy.deepcopy(llm.cache.key_cache)
-    for name in ("an empty seat, and C waits", "P12, or P4 D P4 D P4"):
+    for name in ("an empty seat; C waits", "P12, or P4 D P4 D P4"):
         with_model = knobs_result(llm, 4, **PRESETS[name])
         without = knobs_result(None, 4, **PRESETS[name])
         assert with_model["view"] == without["view"]

@@ -23,7 +23,7 @@ const LATENCY_CSS = `${PLOT_CSS}
 .kvq-facts li{display:inline;overflow-wrap:anywhere}.kvq-facts li+li::before{content:" · ";color:var(--soft)}.kvq-facts b{font-weight:600}.kvq-facts [data-missing]{color:var(--bad)}
 .kv[data-view=latency_report] .kv-say{margin-bottom:0}
 .kv-large .kvq{font-size:.86em;gap:.35em}.kv-large :is(.kvq .kvq-plot,.kvq-side){height:16.5em}.kv-large .kvq-cols{grid-template-columns:minmax(0,1.35fr) minmax(0,1fr)}
-.kv-large[data-view=latency_report] .kv-say-text{font-size:.94em}.kv-large .kvq-card{height:4.2em}.kv-large .kvq-card b{font-size:1.95em}
+.kv-large[data-view=latency_report] .kv-say-text{font-size:.94em}.kv-large[data-view=latency_report] .kv-hint{font-size:.8em;line-height:1.15;white-space:normal}.kv-large .kvq-card{height:4.2em}.kv-large .kvq-card b{font-size:1.95em}
 @media(max-width:760px){.kvq-cols{grid-template-columns:minmax(0,1fr)}.kvq-cards{grid-template-columns:repeat(3,minmax(0,1fr))}}
 `;
 const LATENCY_NAMES = { ttft: "time to first token", tpot: "time per output token", itl: "gaps between outputs", e2el: "end to end" };

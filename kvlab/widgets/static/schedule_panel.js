@@ -29,8 +29,8 @@ const SCHEDULE_CSS = `
 .kv[data-view=editor]:has(.kvs) .kve-controls{display:grid;grid-template-columns:repeat(24,minmax(0,1fr));align-items:end;gap:.35em .9em}
 .kv[data-view=editor]:has(.kvs) .kve-field{max-width:none;grid-column:span 6}
 .kv[data-view=editor]:has(.kvs) .kve-field[data-kind=choice]{grid-column:span 4}
-.kv[data-view=editor]:has(.kvs) .kve-field:is([data-control=presets],[data-control=arrivals]){grid-column:span 5}
-.kv[data-view=editor]:has(.kvs) .kve-field:is([data-control=admission],[data-control=order]){grid-column:span 3}
+.kv[data-view=editor]:has(.kvs) .kve-field[data-control=presets]{grid-column:span 6}.kv[data-view=editor]:has(.kvs) .kve-field[data-control=arrivals]{grid-column:span 5}
+.kv[data-view=editor]:has(.kvs) .kve-field:is([data-control=policy],[data-control=admission],[data-control=order]){grid-column:span 3}
 .kv[data-view=editor]:has(.kvs) .kve-lines{min-height:0;margin-bottom:.3em;gap:0 .9em;font-size:.94em}
 .kv .kv[data-view=schedule]{padding-top:.35em}.kv .kv[data-view=schedule]>.kv-say{font-size:.94em;padding-block:.35em}
 .kv-large .kvs{--names:5.1em;--delays:12em}.kv-large .kvs-c{stroke-width:1.5}
