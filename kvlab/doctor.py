@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from textwrap import TextWrapper
 from typing import Literal
 
 import kvlab
@@ -55,11 +56,12 @@ def findings() -> list[Finding]:
 
 
 def render(found: list[Finding]) -> str:
-    """A plain text table: one line a finding, its remedy on an indented line under it."""
+    """A plain text table. Long findings are wrapped, a remedy under them is not: it is copied."""
     width = max((len(finding.topic) for finding in found), default=0)
+    filler = TextWrapper(88, "", " " * (11 + width), break_long_words=False, break_on_hyphens=False)
     lines = []
     for finding in found:
-        lines.append(f"{finding.status:<9}{finding.topic:<{width}}  {finding.message}")
+        lines += filler.wrap(f"{finding.status:<9}{finding.topic:<{width}}  {finding.message}")
         if finding.remedy:
             lines.append(f"{'':<{9 + width}}  what to do: {finding.remedy}")
     return "\n".join(lines)

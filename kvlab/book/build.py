@@ -20,6 +20,7 @@ from kvlab.book.checks import Page, problems
 from kvlab.book.manifest import read
 from kvlab.book.own_files import delete_old, mark
 from kvlab.book.prose import FILES
+from kvlab.book.tables import with_breaks
 from kvlab.widgets.modules import FOLDER, PARTS
 
 TROUBLE = re.compile(r"^.*\b(?:ERROR|WARN)\b.*$", re.MULTILINE)
@@ -43,6 +44,7 @@ def build(root: Path, out: Path | None = None) -> Path:
         if wrong := TROUBLE.findall(said):
             raise ValueError("\n".join(["mdBook complains:", *wrong]))
         _leave_out(out)
+        _break_names(out)
         _write_views(out)
         _copy_linked(root, out)
     finally:
@@ -67,6 +69,11 @@ def _leave_out(out: Path) -> None:
             shutil.rmtree(place)
         else:
             place.unlink(missing_ok=True)
+
+
+def _break_names(out: Path) -> None:
+    for path in out.glob("*.html"):
+        path.write_text(with_breaks(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _mdbook(root: Path, out: Path) -> str:

@@ -2,7 +2,8 @@
 
 Of an output's forms the richest one is shown that needs no kernel: an HTML form (a view's carries
 its payload, which static/host.js mounts), an SVG or PNG picture, Markdown, text. Raw HTML has no
-blank line, since Markdown would end it there. What answers a prediction is folded (folds.py).
+blank line, since Markdown would end it there. What answers a prediction is folded, and so are the
+page's checks of itself (folds.py).
 """
 
 import re
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from kvlab.book.folds import explaining, folded, split_code, split_text
+from kvlab.book.folds import explaining, folded, keeps, split_code, split_text
 from kvlab.book.prose import Places, page_address, rewrite
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -21,8 +22,9 @@ EDITOR = re.compile(r'<div class="kvlab-view" data-view="(?:editor|phase_timer)"
 LINK = re.compile(r'href="([^"]+)"')
 PICTURES = ("image/png", "image/jpeg")
 SETUP = ("setup", "Setup: what this page imports")
-RUN = ("run", "Show what the run found")
-WHY = ("run", "Show what the run found, and why")
+KEPT = ("check", "A check that this page makes of itself")
+RUN = ("run", "The run's output")
+WHY = ("run", "The run's output, and why")
 Cell = dict[str, Any]
 
 
@@ -39,7 +41,7 @@ def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> 
         try:
             if number in below:
                 parts.append(rewrite(texts[number][1], places))
-            elif number in runs:
+            elif number in runs and not keeps(cell):
                 why, _ = texts.get(number + 1, ("", ""))
                 parts.extend(_run(cell, page, places, rewrite(why, places)))
             else:
@@ -57,9 +59,15 @@ def _cell(cell: Cell, page: str, places: Places) -> Iterator[str]:
     if cell["cell_type"] == "markdown":
         yield rewrite(source, places)
     elif cell["cell_type"] == "code" and source.strip():
-        is_setup = "setup" in cell["metadata"].get("tags", [])
-        yield from _fold(SETUP, [_code(source)]) if is_setup else [_code(source)]
-        yield from _outputs(cell, page, places)
+        outputs = _outputs(cell, page, places)
+        if "setup" in cell["metadata"].get("tags", []):
+            yield from _fold(SETUP, [_code(source)])
+        elif keeps(cell):
+            yield from _fold(KEPT, [_code(source), *outputs])
+            return
+        else:
+            yield _code(source)
+        yield from outputs
 
 
 def _run(cell: Cell, page: str, places: Places, why: str) -> Iterator[str]:
@@ -105,7 +113,8 @@ def _output(output: dict[str, Any], page: str, places: Places) -> str:
         return _block("picture", svg[svg.index("<svg") :])
     for form in PICTURES:
         if form in data:
-            return _picture(form, _joined(data[form]), _joined(data.get("text/plain", "")))
+            alt = output["metadata"].get(form, {}).get("alt")  # as display(..., metadata=...) gave
+            return _picture(form, _joined(data[form]), alt or _joined(data.get("text/plain", "")))
     if "text/markdown" in data:
         return rewrite(_joined(data["text/markdown"]), places)
     if set(data) == {"text/plain"}:

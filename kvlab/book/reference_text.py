@@ -28,6 +28,7 @@ INLINE = re.compile(
     rf"""``(?P<twice>.+?)`` | `(?P<once>[^`]+)`
       | (?P<sections>\b[Ss]ections?[ ]{NUMBERS})
       | (?P<equation>\b(?:[Ee]qs?\.?|[Ee]quations?)[ ]\(?(?P<number>21\.\d+)\)?)
+      | (?<![\w*])(?P<stars>\*\*?)(?P<stressed>[^\s*](?:[^*]*[^\s*])?)(?P=stars)(?![\w*])
       | (?<![\w/.])(?P<file>(?:kvlab/)?[a-z]+(?:/\w+)+\.py)\b
       | (?P<error>\b[A-Z]\w*Error\b)
       | (?<![\w\[\]])(?P<shape>\[(?:\.\.\.|[\w*/+ -]+)(?:,[ ](?:\.\.\.|[\w*/+ -]+))*\])""",
@@ -84,7 +85,7 @@ def render(doc: str, parameters: Sequence[str], width: int, links: Links) -> str
 
 
 def inline(text: str, links: Links) -> str:
-    """One line of text: code, shapes, and links to names, files, sections and equations."""
+    """One line of text: code, shapes, *stress*, and links to names, files, sections, equations."""
     text, parts, end = " ".join(text.split()), [], 0
     for match in INLINE.finditer(text):
         parts += [escape(text[end : match.start()], quote=False), _inline(match, links)]
@@ -103,6 +104,9 @@ def _inline(match: re.Match[str], links: Links) -> str:
         if address is None:
             raise ValueError(f"{match[0]!r} is nowhere in the book: no formula has \\tag")
         return _link(match[0], address)
+    if match["stars"]:
+        element = "em" if match["stars"] == "*" else "strong"
+        return f"<{element}>{inline(match['stressed'], links)}</{element}>"
     if match["file"]:
         return _link(f"<code>{match[0]}</code>", links.file(match[0]))
     return f"<code>{escape(match[0])}</code>"

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
+from kvlab.book.folds import TOLD, keeps
+
 Cell = dict[str, Any]
 HEADING = re.compile(r"^(#{1,3}) (.*)$")
 ASKS = re.compile(r"^(?:check|predict)\(", re.MULTILINE)
 REVEALS = re.compile(r"^\s*reveal\(", re.MULTILINE)
-KEEPS = re.compile(r"^\w+\.check\(\)")  # raises what went wrong in a live view, and shows nothing
-TOLD = re.compile(r"^<details>(?=<summary>What the run shows</summary>)")
 VIEW = re.compile(r'data-view="(\w+)"')
 SLIDE = {1: "slide", 2: "slide", 3: "subslide"}
 TAGS = re.compile(r"<style.*?</style>|<[^>]*>", re.DOTALL)
@@ -112,7 +112,8 @@ def on_slides(cells: list[Cell]) -> list[Cell]:
 def _opened(cell: Cell) -> Cell:
     """Folds below a run opened, and code that would push what it shows off the slide collapsed."""
     if cell["cell_type"] == "markdown":
-        source = [TOLD.sub("<details open>", line) for line in cell["source"]]
+        opened = TOLD.replace("<details>", "<details open>")
+        source = [line.replace(TOLD, opened) for line in cell["source"]]
         return cell | {"source": source}
     lines, shows = len(cell["source"]), cell.get("outputs", [])
     needs = PAD + CODE * lines + sum(LOOK if shown({"outputs": [o]}) else _output(o) for o in shows)
@@ -125,7 +126,7 @@ def _opened(cell: Cell) -> Cell:
 def _kind(cell: Cell) -> str | None:
     """The slide that a cell begins whatever stands above it."""
     source = "".join(cell["source"])
-    if _is_setup(cell) or KEEPS.match(source):
+    if _is_setup(cell) or (cell["cell_type"] == "code" and keeps(cell)):
         return "skip"
     if shown(cell) or asks(cell) or REVEALS.search(source):
         return "subslide"

@@ -22,8 +22,9 @@ def kv_cache_bytes(
     head_dim: int,
     bytes_per_value: int | float | Fraction = 2,
 ) -> int:
-    """Eq 21.2. Nothing processed (seq_len 0) or nobody there (batch 0) takes 0 bytes.
+    """Bytes of all keys and values (eq 21.2).
 
+    Nothing processed (seq_len 0) or nobody there (batch 0) takes 0 bytes.
     bytes_per_value may be a part of a byte: 0.5 for four-bit numbers. Nothing is rounded: raises
     ValueError where the product is no whole number of bytes, and for counts that are none.
     """

@@ -125,7 +125,7 @@ def rank(request: Request, config: SchedulerConfig) -> tuple[int, int]:
 
 
 def longest_decode_gap(config: SchedulerConfig, num_decoding: int) -> int:
-    """The bound of the table above, in steps."""
+    """The most steps from one output of a decoding request to its next, by the policy's bound."""
     budget = config.max_num_batched_tokens
     turns = -(-num_decoding // budget)
     if config.policy == "alternating":

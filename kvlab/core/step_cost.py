@@ -96,8 +96,9 @@ def checked_windows(windows: object) -> Windows:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Seconds for each unit of work; see the sum above. Raises ValueError for a negative one.
+    """Seconds for each unit of a step's work, which the module's sum multiplies and adds up.
 
+    Raises ValueError for a negative one.
     block_nbytes: keys and values of one block, all layers; copies within the device count too.
     """
 

@@ -128,12 +128,11 @@ def _compared(row: ProductionRow, ours: Ran) -> ProductionRow:
 def production_table(rows: Sequence[ProductionRow]) -> str:
     """The rows as aligned text; notes below it.
 
-    prompts: tokens of all prompts. found: of these, in the engine's cache. through the model:
-    positions that it processed, counted at its embedding (padding is among them); both are
-    empty where nobody tells.
+    prompts: tokens of all prompts. found: of these, in the engine's cache. processed: positions
+    that went through its model, counted at its embedding (padding is among them); both are empty
+    where nobody tells. as kvlab: answers that are kvlab's, token by token.
     """
-    table = [["engine", "prompts", "found", "through the model", "outputs", "seconds", "outputs/s"]]
-    table[0].append("as kvlab's")
+    table = [["engine", "prompts", "found", "processed", "outputs", "outputs/s", "as kvlab"]]
     for row in rows:
         table.append([row.engine, *_figures(row)])
     notes = [f"  {row.engine}: {row.note}" for row in rows if row.note]
@@ -143,11 +142,11 @@ def production_table(rows: Sequence[ProductionRow]) -> str:
 def _figures(row: ProductionRow) -> list[str]:
     ran, told = row.ran, _or_empty("{:,}".format)
     if ran is None:
-        return ["did not run", *[""] * 6]
+        return ["did not run", *[""] * 5]
     counts = [told(n) for n in (ran.num_prompt_tokens, ran.num_found, ran.num_processed)]
     rate = ran.num_output_tokens / ran.seconds
     same = "" if row.equal is None else f"{row.equal} of {len(ran.token_ids or ran.texts)}"
-    return [*counts, f"{ran.num_output_tokens:,}", f"{ran.seconds:.2f}", f"{rate:,.0f}", same]
+    return [*counts, f"{ran.num_output_tokens:,}", f"{rate:,.0f}", same]
 
 
 def _or_empty(shown: Callable[[int], str]) -> Callable[[int | None], str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from kvlab.core.trace import Event, State
 from kvlab.widgets.blocks_notes import Notes, Told
 from kvlab.widgets.blocks_words import (
+    MOST_NAMED,
     and_list,
     blocks_named,
     identity_of,
@@ -54,7 +55,10 @@ def _counts(blocks: Sequence[int], now: State) -> str:
         return f"counts {references(counts[0])}"
     if len(set(counts)) == 1:
         return f"count {references(counts[0])} each"
-    return f"count {shortened(counts)} references"
+    if len(counts) > MOST_NAMED:  # the blocks are not named one by one either
+        least, most = min(counts), max(counts)
+        return f"count {least} {'or' if most == least + 1 else 'to'} {references(most)} each"
+    return f"count {and_list(counts)} references"
 
 
 def _same_step(notes: Notes, name: str, blocks: Sequence[int]) -> list[str]:

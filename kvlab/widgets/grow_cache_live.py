@@ -58,9 +58,9 @@ def grow_a_cache(
     controls = [
         Slider("layers", "Layers L", layers, 1, MOST_LAYERS),
         Steps("batch", "Requests B", batch, BATCHES),
-        Steps("kv_heads", "KV heads H", kv_heads, KV_HEADS),
+        Steps("kv_heads", "KV heads H_kv", kv_heads, KV_HEADS),
         Steps("seq_len", "Positions T", seq_len, POSITIONS),
-        Steps("head_dim", "Width d", head_dim, HEAD_DIMS),
+        Steps("head_dim", "Width d_h", head_dim, HEAD_DIMS),
         Choice("value_size", "Bytes a number s", value_size, tuple(VALUE_SIZES)),
     ]
     return LiveEditor(compute, controls, "Grow a cache, and allocate it", PRESETS)

@@ -71,10 +71,10 @@ def growth_line(sizes: Sizes, all_of_them: bool, measured: int | None) -> list[s
     batch = sizes.batch if all_of_them else 1
     product = sizes.growth(batch)
     factors = (2, sizes.layers, batch, sizes.kv_heads, sizes.head_dim, sizes.bytes_per_value)
-    formula = f"2LBHds = {' · '.join(f'{n:,}' for n in factors)} = {product:,} B"
+    formula = f"2·L·B·H_kv·d_h·s = {' · '.join(f'{n:,}' for n in factors)} = {product:,} B"
     if product >= 1024:
         formula += f" = {in_units(product)}"
-    label = "(21.3) +1 position, each request" if all_of_them else "(21.3) +1 position, one request"
+    label = "(21.3) +1 position for all" if all_of_them else "(21.3) +1 position for one"
     if measured is None:
         return [label, formula, "plain"]
     return [label, *verdict(f"{formula}; appending it added {measured:,}", measured, product)]
@@ -82,7 +82,7 @@ def growth_line(sizes: Sizes, all_of_them: bool, measured: int | None) -> list[s
 
 def same_line() -> list[str]:
     """In place of the growth of all requests where there is one."""
-    return ["(21.3) +1 position, each request", "the same: one request is all there is", "plain"]
+    return ["(21.3) +1 position for all", "the same: one request is all there is", "plain"]
 
 
 def verdict(found: str, measured: int, product: int) -> tuple[str, str]:

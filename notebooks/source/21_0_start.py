@@ -45,6 +45,8 @@ if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing
     done = subprocess.run(add, shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-900:] + done.stderr
 
+import textwrap
+
 from kvlab import LLM, SamplingParams, doctor, tiny
 from kvlab.exercises import check, hint, solution
 from kvlab.widgets import overview
@@ -93,7 +95,7 @@ for question in ("What does Ada like?", "What does Ada eat?", "Which soups does 
     (asked,) = llm.generate(tiny.prompt(notes, question), SamplingParams(max_tokens=12))
     print(question, "->", asked.outputs[0].text.strip())
     if asked.notice:
-        print("   note:", asked.notice)
+        print(textwrap.indent(textwrap.fill(f"note: {asked.notice}", 85), "   "))
 
 # %% [markdown]
 # ## The map of the chapter

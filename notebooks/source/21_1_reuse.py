@@ -61,6 +61,7 @@ import time
 
 import matplotlib.pyplot as plt
 import torch
+from IPython.display import display
 
 from kvlab import LLM, ContiguousCache, Decoder, ModelConfig, PagedCache, SamplingParams, tiny
 from kvlab.core.memory import growth_bytes, kv_cache_bytes, kv_cache_gib
@@ -245,6 +246,9 @@ axes.set(ylabel="position", xticks=[], yticks=range(0, len(prompt_ids) + 1, 4))
 axes.set(xlim=(-0.7, first + order + 2.2), ylim=(len(prompt_ids) + 0.6, -0.6))
 axes.spines[["top", "right", "bottom"]].set_visible(False)
 figure.tight_layout()
+shown = "a bar of positions for each layer: all of the prompt in the first pass, one in the second"
+display(figure, metadata={"image/png": {"alt": shown}})
+plt.close(figure)
 
 for one_pass in passes:  # the logits' input is the last row of what the layers gave
     above, given = one_pass[-2][2], one_pass[-1][1]
@@ -600,7 +604,7 @@ attention_read(reads)
 # %% tags=["claim-21.1-i"]
 from kvlab.tensors.attention import attention_weights, causal_mask
 
-print("       H_q  H_kv  one position's K   reads KV head   different weights   different mixtures")
+print("     H_q  H_kv  one position's K  reads KV head  different weights  different mixtures")
 for name, kv_heads in (("MHA", 4), ("GQA", 2), ("MQA", 1)):
     shape = {"num_layers": 1, "num_query_heads": 4, "num_kv_heads": kv_heads, "head_dim": 8}
     sharing = ModelConfig(vocab_size=50, hidden_size=32, intermediate_size=64, **shape)
@@ -615,14 +619,14 @@ for name, kv_heads in (("MHA", 4), ("GQA", 2), ("MQA", 1)):
     scores, mixtures = (len({tuple(r) for r in t.tolist()}) for t in (weights, watched.mixed[-1]))
     stored = [1, kv_heads, 1, 8]
     print(
-        f"{name:>5} {4:>4} {kv_heads:>5}   {stored!s:<16}   {reads!s:<13}   {scores:>17}   {mixtures:>18}"
+        f"{name:<3} {4:>4} {kv_heads:>5}  {stored!s:<16}  {reads!s:<13}  {scores:>17}  {mixtures:>18}"
     )
     assert keys.shape[1] == kv_heads and scores == mixtures == 4
 
 try:
     ModelConfig(**{**sharing.__dict__, "num_kv_heads": 3})
 except ValueError as error:
-    print("\n4 query heads over 3 KV heads:", *textwrap.wrap(str(error), 90), sep="\n  ")
+    print("\n4 query heads over 3 KV heads:", *textwrap.wrap(str(error), 86), sep="\n  ")
 else:
     raise AssertionError("3 KV heads for 4 query heads were accepted")
 
@@ -655,7 +659,7 @@ tuned = fine_tune(
 print(f"60 steps took {time.perf_counter() - start:.0f} s")
 
 step_times = {2: [], 1: []}
-for _repeat in range(30):
+for _repeat in range(12):
     for kv_heads, kind in ((2, model), (1, tuned)):
         engine = LLM(kind, block_size=16, num_blocks=60, enable_prefix_caching=False).engine
         engine.add_request(prompt_ids * 40, SamplingParams(max_tokens=9, ignore_eos=True))
@@ -771,7 +775,9 @@ for kv_heads in (8, 2, 1):
     print("KV heads:", kv_heads, "  GiB:", kv_cache_gib(kv_heads=kv_heads, **sizes))
 eight, two, one = (kv_cache_gib(32, 1, heads, 8192, 128) for heads in (8, 2, 1))
 llama = Storage(KVCacheSpec.from_config(preset("llama-3.1-8b").config), FORMATS["bf16"])
-print("Llama-3.1-8B, from its config.json:", *map(str, llama.terms(8192)))
+print("Llama-3.1-8B, from its config.json:")
+for term in llama.terms(8192):
+    print(textwrap.indent(textwrap.fill(str(term), 86), "  "))
 assert llama.nbytes(8192) == eight * 2**30
 assert (eight, two, one) == (1.0, 0.25, 0.125)
 reveal("21.1-p4", eight / two)
@@ -849,9 +855,7 @@ def decode_flops(kv_heads, length):
     return count_flops(engine.step)
 
 
-print(
-    "\nall operations of one decode step at two lengths, and what each further key adds (attention)"
-)
+print("\nall operations of a decode step at two lengths; what each further key adds (attention)")
 print("H_kv   payload at 512   at 128 positions   at 512 positions   each key more")
 for kv_heads in (8, 2, 1):
     short, long = decode_flops(kv_heads, 128), decode_flops(kv_heads, 512)
@@ -887,7 +891,7 @@ for name in chosen:
     row = counts[name]
     told = f"{row.num_right:>2} right, {row.num_other:>2} the other request's answer"
     print(f"{name:<20} {told}; logits move by {row.logit_change:.1f}")
-    print(textwrap.indent(textwrap.fill(DAMAGES[name].done, 90), "    "))
+    print(textwrap.indent(textwrap.fill(DAMAGES[name].done, 84), "    "))
 assert counts["nothing"].num_right >= 19 and counts["fact hidden"].num_right <= 5
 assert counts["fact exchanged"].num_other >= 19 and counts["keys turned by one"].num_right <= 10
 for name in ("value's word hidden", "positions 1 late", "slots turned by one"):
@@ -933,7 +937,8 @@ else:
     theirs = AutoModelForCausalLM.from_pretrained(
         tiny.FOLDER, dtype=torch.float64, local_files_only=True
     )
-    print(f"{type(theirs).__name__}, {theirs.num_parameters():,} parameters; ours: {llm}")
+    print(f"theirs: {type(theirs).__name__}, {theirs.num_parameters():,} parameters")
+    print(f"ours:   {llm}")
 
 # %% [markdown]
 # One call with the prompt, on their side and in both of our layouts. The table is read off the objects. Then the

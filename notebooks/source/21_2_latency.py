@@ -56,6 +56,7 @@ if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing
 
 import inspect
 import statistics
+import textwrap
 import time
 
 import torch
@@ -408,8 +409,8 @@ for name, model in models.items():
     if not shape.tie_word_embeddings:
         tensors -= model.embed_tokens.weight.nbytes  # one row of it is read, not all
     assert counted["weights"] == tensors
-    print(f"{name}: {tensors:,} bytes of weights in each step, "
-          f"{counted['keys and values read']:,} of K/V for 64 positions and its own")  # fmt: skip
+    print(f"{name}: {tensors:,} bytes of weights in each step,")
+    print(f"    {counted['keys and values read']:,} of K/V for 64 positions and its own")
 
 # batching reads the weights once for all; a narrower type moves fewer bytes
 each = {}
@@ -426,8 +427,9 @@ print("decode for one, 512 positions    bytes     bound   measured")
 for name, point in (("the shipped model", small), ("50 million", alone)):
     spot = place(point, ceilings)
     bound, took = 1000 * spot.memory_seconds, 1000 * point.seconds.median
-    note = "   (fits into the processor's cache: memory is no bound)" if spot.fits_cache else ""
-    print(f"{name:<26} {point.nbytes / 1e6:8.1f} MB {bound:6.2f} ms {took:7.2f} ms{note}")
+    print(f"{name:<26} {point.nbytes / 1e6:8.1f} MB {bound:6.2f} ms {took:7.2f} ms")
+    if spot.fits_cache:
+        print("    (it fits into the processor's cache: memory is no bound)")
 print("where the time of the larger one goes:")
 for name, share in step_parts(big, Case("decode", 1, 512)).shares.items():
     print(f"  {name:<20} {share:6.1%}")
@@ -502,7 +504,7 @@ assert narrow.itl.p99 < targets.itl and narrow.ttft.mean > 2 * wide.ttft.mean  #
 
 # what a line of the report keeps: enough to count anything again
 line = records[0].to_dict()
-print("a record keeps:", ", ".join(line))
+print(textwrap.fill(f"a record keeps: {', '.join(line)}", 88, subsequent_indent="    "))
 assert {"num_prompt_tokens", "num_cached_tokens", "events", "error", "arrival", "sent"} <= set(line)
 
 # %%
@@ -592,7 +594,11 @@ for report in REPORTS:
         print(f"{report.letter}  {report.honest(seen)}")
 
 # %% [markdown]
-# (C's 33 ms average over the requests, and the view below over all gaps: that is B's difference once more.)
+# <details><summary>When you have answered: why the view below has another mean than C</summary>
+#
+# C's 33 ms average over the requests, and the view below over all gaps: that is B's difference once more.
+#
+# </details>
 #
 # No percentile and no second decimal place protects against these. What protects is the record of each request: its boundary, its
 # intended start, its events with their tokens, its outcome. From the same lines, the whole report:
@@ -617,8 +623,9 @@ for name, value in some.conditions.items():
     print(f"{name}: {'not stated' if value is None else value}")
 for name, run in runs.items():
     found = run.summary()
-    print(f"{name:<32} TTFT p50 {1000 * found.ttft.p50:6.1f}, p99 {1000 * found.ttft.p99:6.1f} ms   "
-          f"TPOT mean {1000 * found.tpot.mean:5.1f} ms   {found.completed} completed, {found.failed} failed")  # fmt: skip
+    print(f"{name}: {found.completed} completed, {found.failed} failed")
+    print(f"    TTFT p50 {1000 * found.ttft.p50:6.1f}, p99 {1000 * found.ttft.p99:6.1f} ms   "
+          f"TPOT mean {1000 * found.tpot.mean:5.1f} ms")  # fmt: skip
 
 # %% [markdown]
 # If prompts that share a beginning get their first token sooner, and the time between tokens stays about the same, something was found:

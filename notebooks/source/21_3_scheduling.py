@@ -61,6 +61,7 @@ if "google.colab" in sys.modules:  # on Colab alone: adds kvlab, changes nothing
 import inspect
 import io
 import statistics
+import textwrap
 import time
 from itertools import pairwise
 
@@ -204,12 +205,12 @@ alone = {name: make().generate(*ask)[0].outputs[0] for name, ask in asked.items(
 llm = make(max_num_batched_tokens=16)
 together = llm.generate([p for p, _ in asked.values()], [s for _, s in asked.values()])
 
-print(f"{'request':<20} ended by  outputs  same alone and in the batch  text in the batch")
+print(f"{'request':<20} ended by  outputs  same alone  text in the batch")
 for (name, single), answer in zip(alone.items(), together, strict=True):
     out = answer.outputs[0]
     same = out.token_ids == single.token_ids and out.finish_reason == single.finish_reason
     text = out.text.strip() if len(out.text) < 30 else out.text.strip()[:30] + " ..."
-    print(f"{name:<20} {out.finish_reason:<9} {len(out.token_ids):>7}  {same!s:<28} {text}")
+    print(f"{name:<20} {out.finish_reason:<9} {len(out.token_ids):>7}  {same!s:<10}  {text}")
     assert same
 reasons = [answer.outputs[0].finish_reason for answer in together]
 assert reasons[:3] == ["stop", "length", "stop"]
@@ -368,17 +369,17 @@ changing.engine.run()
 # both may share the step (`shared`), and whether somebody may join (`admits`). Then the scheduler hands the budget
 # out, first to requests that are admitted already (`running`), then to those that wait. There are four policies:
 #
-# | policy | first in a step | both in one step? | who may join | a decode waits at most |
-# |---|---|---|---|---|
-# | `static` | prompts, whole or in parts | no | nobody, once the group's prompts are in | `max_decode_gap` · k steps |
-# | `continuous` | prompts, each of them whole | no | anybody with room, in any step | `max_decode_gap` · k |
-# | `alternating` | chunks of prompts and decodes in turn | no | anybody with room | 2 · k |
-# | `mixed`, the default | decodes, then chunks | yes | anybody with room | 1, if the budget covers all decodes |
+# | policy | first in a step | both in one step? | who may join |
+# |---|---|---|---|
+# | `static` | prompts, whole or in parts | no | nobody, once the group's prompts are in |
+# | `continuous` | prompts, each of them whole | no | anybody with room, in any step |
+# | `alternating` | chunks of prompts and decodes in turn | no | anybody with room |
+# | `mixed`, the default | decodes, then chunks | yes | anybody with room |
 #
-# The last column is derived further down (*How long can a wait get?*), as is k; k is 1 as long as one step can serve
-# all who decode. Both guards, `max_decode_gap` and `max_prefill_gap`, are 8 unless one says otherwise, and an engine
-# of this page to which no policy is given runs `mixed`. The two functions below are the plan, and the half that
-# admits; names that begin with an underscore are notes that the scheduler keeps for itself.
+# Two guards, `max_decode_gap` and `max_prefill_gap`, bound how many steps in a row may pass a kind of work by. Both
+# are 8 unless one says otherwise; what follows from them comes further down (*How long can a wait get?*). An engine of
+# this page to which no policy is given runs `mixed`. The two functions below are the plan, and the half that admits;
+# names that begin with an underscore are notes that the scheduler keeps for itself.
 
 # %%
 print(inspect.getsource(Turns.plan))
@@ -733,9 +734,13 @@ for decoding in (1, 15, 16, 40, 100):
     assert max(found) <= bound
 
 # %% [markdown]
-# Of the other policies `alternating` has the bound $2k$: every second step is one of decodes. `static` and
-# `continuous` have `max_decode_gap` times $k$: after `max_decode_gap` - 1 steps of prompts in a row one of decodes
-# must come.
+# The four policies side by side:
+#
+# | policy | a decode waits at most, in steps | since |
+# |---|---|---|
+# | `static`, `continuous` | `max_decode_gap` · $k$ | after `max_decode_gap` - 1 steps of prompts in a row one of decodes must come |
+# | `alternating` | $2k$ | every second step is one of decodes |
+# | `mixed` | 1 as long as $n < B$, then as above | decodes come first, and prompts after $g - 1$ steps without any |
 #
 # ## How large should the group be?
 #
@@ -880,7 +885,7 @@ small = make(num_blocks=8)
 try:
     small.generate([[5] * 40], exactly(4))
 except ValueError as error:
-    print("refused when it comes:", error)
+    print(textwrap.fill(f"refused when it comes: {error}", 88, subsequent_indent="    "))
 else:
     raise AssertionError("a prompt larger than the pool was accepted")
 ((grown,),) = (answer.outputs for answer in small.generate([[5] * 30], exactly(20)))
@@ -1050,11 +1055,9 @@ B_ASKS, B_SHORT = (
 ways = two_too_large(model, encode(A_ASKS), encode(B_ASKS), encode(B_SHORT), exactly(12),
                      block_size=4, num_blocks=17)  # fmt: skip
 right = [make().generate(p, exactly(12))[0].outputs[0].token_ids for p in (A_ASKS, B_ASKS)]
-print("             prompt positions   bytes    computed   first output    ended after     output")
-print("             admitted           moved    again      after (steps)   (steps)         changed")
-print(
-    "way            A       B                             A     B         A     B         A     B"
-)
+print("             prompt positions     bytes  computed  first output   ended after  output")
+print("             admitted             moved  again     after (steps)  (steps)      changed")
+print("way            A       B                              A     B       A     B     A     B")
 changed = {}
 for name, way in ways.items():
     a, b = way.a, way.b
@@ -1062,7 +1065,7 @@ for name, way in ways.items():
                      for s, r in zip((a, b), right, strict=True)]  # fmt: skip
     shown = ["-" if x is None else x for x in (a.ttft, b.ttft, a.end, b.end)]
     print(f"{name:<12} {a.prompt:>3} {b.prompt:>7} {way.nbytes:>13,} {a.recomputed + b.recomputed:>9} "
-          "{:>7} {:>5} {:>9} {:>5}".format(*shown) + f" {changed[name][0]:>9} {changed[name][1]:>5}")  # fmt: skip
+          "{:>6} {:>5} {:>7} {:>5}".format(*shown) + f" {changed[name][0]:>5} {changed[name][1]:>5}")  # fmt: skip
     assert way.peak <= 17
 delay, reject, shorten, recompute, offload, aside = ways.values()
 assert delay.b.ttft > 5 * offload.b.ttft and delay.b.end > offload.b.end  # B waits for A's end
@@ -1132,7 +1135,8 @@ _ = half_at_work(measured, loads["calibrated"])  # the first run also warms up
 comparison = compare(measured, loads, half_at_work(measured, loads["calibrated"]))
 cost = comparison.calibration.cost
 terms = {name: 1e6 * value for name, value in cost.to_dict().items() if name.startswith("per_")}
-print("fitted, in microseconds:", ", ".join(f"{name} {value:.3g}" for name, value in terms.items()))
+print("fitted, in microseconds:")
+print("  " + ", ".join(f"{name} {value:.3g}" for name, value in terms.items()))
 print("SIMULATED against measured, median error of a request's")
 for name in loads:
     e = comparison.errors(name)
@@ -1241,8 +1245,9 @@ for kind, name in ((Serving, "the engine's own"), (errors_21_3.FirstChunkFits, "
     serving.ask("B", 1200, outputs=3)
     serving.run()
     idle = sum(not step for step in serving.steps[-2:])
-    print(f"{name:<17} {len(serving.steps)} steps, ended {sorted(serving.ended)}, still running {serving.running}, "
-          f"free blocks {serving.free}, idle steps at the end {idle}")  # fmt: skip
+    print(f"{name}: {len(serving.steps)} steps, ended {sorted(serving.ended)},")
+    print(f"    still running {serving.running}, free blocks {serving.free}, "
+          f"idle steps at the end {idle}")  # fmt: skip
 assert serving.running == ["A", "B"] and idle == 2 and serving.ended == {}
 
 # %% [markdown]
@@ -1382,4 +1387,4 @@ for scheduler in made:
     if scheduler.offload is not None:
         pools.append(scheduler.offload.tier.pool)
     assert all(pool.num_free_blocks == pool.num_blocks for pool in pools)
-print("nothing leaked: no request is left, every block of every pool and of the CPU tiers is free")
+print("nothing leaked: no request is left, every block of the pools and CPU tiers is free")

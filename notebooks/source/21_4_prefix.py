@@ -60,6 +60,7 @@ import time
 
 import matplotlib.pyplot as plt
 import torch
+from IPython.display import display
 
 from kvlab import (
     LLM,
@@ -138,6 +139,13 @@ assert changed == {"as it is": [], "block 3": [3], "block 2": [2, 3], "block 1":
 # equal*: they say that the whole text up to here is, and the configuration too. (As long as no two texts get the same
 # hash; *Break it* below is about that.)
 #
+# One question before you read how blocks are looked up. Write your answer in place of `None`; the run that answers it
+# comes further down, at *A prompt that is cached whole*. Nothing breaks if you leave it.
+
+# %%
+predict("21.4-p2", None)
+
+# %% [markdown]
 # ## The mechanism
 #
 # Three short functions of the package. The first makes an identity. The second walks along a prompt's identities
@@ -343,7 +351,7 @@ other = Tokenizer(
 text = chat_layout(live.tokenizer)(CHAT)  # through the tokenizer's own template
 plain = live.encode(text)
 shown = (f"[{word(t)} {t}]" if word(t).startswith("<|") else word(t).strip() for t in plain)
-print(textwrap.fill(" ".join(shown), 100))
+print(textwrap.fill(" ".join(shown), 88))
 marks = sum(word(t).startswith("<|") for t in plain)
 print(f"{len(plain)} tokens; {marks} of them, in brackets with their ids, are the template's\n")
 
@@ -401,7 +409,7 @@ else:
     ]
     for ids in asked:
         shown = "·".join(repr(smollm2.token_text(t)).strip("'") for t in ids)
-        print(textwrap.fill(f"{len(ids)} tokens: {shown}", 100))
+        print(textwrap.fill(f"{len(ids)} tokens: {shown}", 88))
     equal = next(i for i, (a, b) in enumerate(zip(*asked, strict=False)) if a != b)
     print(
         f"equal from the start: {equal}, before anybody has typed a word; {equal // 4} blocks of 4"
@@ -634,7 +642,7 @@ print("                               red  blue")
 for i, pair in enumerate(zip(*(identities(prompt, group) for prompt in (RED, BLUE)), strict=True)):
     start, end = 8 * i, 8 * i + 8
     same_tokens = live.encode(RED)[start:end] == live.encode(BLUE)[start:end]
-    told = "" if same_tokens else "   <- other tokens, the same identity: a collision"
+    told = "" if same_tokens else "   <- other tokens, same identity: a collision"
     found = "   ".join(h.hex() for h in pair)
     print(f"   block {i + 1}, positions {start:>2} to {end - 1:>2}:   {found}{told}")
     assert pair[0] == pair[1] and same_tokens == (i < 3)
@@ -714,7 +722,8 @@ for name in NAMES:
     print(f"{name:<22} {row.num_right:>5} {row.num_other:>24} {rest:>16}")
 print("\nwhat was done")
 for name in NAMES:
-    print(f"   {name:<21} {DAMAGES[name].done}")
+    told = textwrap.fill(f"   {name:<21} {DAMAGES[name].done}", 88, subsequent_indent=25 * " ")
+    print(told)
 assert counts["nothing"].num_right >= 19 and counts["another block hidden"].num_right >= 18
 assert max(counts[n].num_right for n in NAMES[2:]) <= 5 and counts["fact exchanged"].num_other >= 19
 
@@ -726,11 +735,11 @@ assert max(counts[n].num_right for n in NAMES[2:]) <= 5 and counts["fact exchang
 # ## Stable text first?
 #
 # The run of hits ends at the first difference. Where in a prompt that lies, the author of the prompt decides. A system
-# text of more than ten blocks of 16 comes with every request, and somebody adds the time of day. Three more predictions,
-# the first about this; the others are for the two experiments after it.
+# text of more than ten blocks of 16 comes with every request, and somebody adds the time of day. Two more predictions,
+# the first about this; the other is for the experiment after it.
 
 # %%
-predict({"21.4-p4": None, "21.4-p5": None, "21.4-p2": None})
+predict({"21.4-p4": None, "21.4-p5": None})
 
 # %% tags=["claim-21.4-g"]
 from kvlab.tiny.corpus import cases
@@ -743,7 +752,7 @@ PLACES = {
     "after the notes": ("<|end|><|user|>", f" {TIME}<|end|><|user|>"),
     "with the question": ("<|user|>", "<|user|> " + TIME),
 }
-print("the time stands     tokens   first difference at   in block        hit positions   answer")
+print("the time stands    tokens  differs at  in block        hit positions  answer")
 long_hits, differs_at = {}, {}
 for place, (mark, text) in PLACES.items():
     llm = LLM(model, tokenizer="tiny", block_size=16, num_blocks=64)
@@ -756,7 +765,7 @@ for place, (mark, text) in PLACES.items():
     block = "" if at is None else f"{at // 16}, {at // 16 * 16:>3} to {at // 16 * 16 + 15:>3}"
     shown = "nowhere" if at is None else at
     print(
-        f"{place:<18} {tokens:>7} {shown:>21}   {block:<14} {long_hits[place]:>14}   "
+        f"{place:<18} {tokens:>6}  {shown:>10}  {block:<14} {long_hits[place]:>13}  "
         f"{out.outputs[0].text.strip()}"
     )
     assert out.outputs[0].text.strip() == case.answer
@@ -801,6 +810,9 @@ axes.set(xlim=(0, len(ids)), ylim=(0, len(ids)), xticks=range(0, 177, 16), ytick
 axes.spines[["top", "right"]].set_visible(False)
 axes.legend(frameon=False)
 figure.tight_layout()
+shown = "hit positions climb in stairs of 16 below the dashed line of every equal token"
+display(figure, metadata={"image/png": {"alt": shown}})
+plt.close(figure)
 
 # %% [markdown]
 # Each stair is a block; the distance to the dashed line is what is lost because blocks are found whole or not at all.
@@ -855,10 +867,10 @@ for _round in range(5):
 best = {name: ttft.least_disturbed(found[8::9]) for name, found in runs.items()}  # of the last one
 
 names = list(best["hits"].parts())
-print("milliseconds        computed  " + "".join(f"{name:>11}" for name in names) + "      total")
+print("milliseconds      computed" + "".join(f"{name:>10}" for name in names) + "     total")
 for name, run in best.items():
-    times = "".join(f"{1e3 * t:>11.2f}" for t in (*run.parts().values(), run.total))
-    print(f"{name:<18} {run.num_prefill_tokens:>9}  {times}")
+    times = "".join(f"{1e3 * t:>10.2f}" for t in (*run.parts().values(), run.total))
+    print(f"{name:<17} {run.num_prefill_tokens:>8}{times}")
 reveal("21.4-p5", best["hits"].total <= best["no prefix cache"].total / 10)
 
 # %% tags=["claim-21.4-h"]
@@ -869,7 +881,7 @@ reused = sum(run.num_cached_tokens for run in last["hits"])
 print(f"nine requests of {min(lengths)} to {max(lengths)} tokens about one document")
 print(f"hit positions: {reused} of their {sum(lengths)}, {reused / sum(lengths):.0%}")
 print(
-    "the engine's hit rate, with the request before them, which finds nothing: "
+    "the engine's hit rate, the request before them included: "
     f"{stats.hits} of {stats.queries}, {stats.hit_rate:.0%}"
 )
 print("\npositions computed in prefill, all nine requests")
@@ -895,7 +907,7 @@ assert reused == stats.hits == sum(run.num_cached_tokens for run in last["hits, 
 # ### A prompt that is cached whole
 #
 # A prompt of exactly 64 tokens, four full blocks of 16, comes a second time. All of its K/V are there. How many positions
-# does the engine compute?
+# does the engine compute? (You were asked before *The mechanism*.)
 
 # %% tags=["claim-21.4-i"]
 whole = next(c for c in cases(60, 2, seed=7, num_sentences=2, num_rules=(2, 4), in_question=0)

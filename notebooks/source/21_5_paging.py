@@ -123,7 +123,7 @@ for size in (128, 4):
 
 # A request's last token is selected and never processed: it has no position in the cache.
 lengths = [len(p) + len(out) - 1 for p, out in zip(workload, served[4].token_ids, strict=True)]
-print(f"\npositions at the end of each request: {lengths}")
+print(f"\npositions at each request's end: {lengths}")
 
 watched = LLM(model, tokenizer="tiny", block_size=4, num_blocks=128, enable_prefix_caching=False)
 pool, in_use = watched.engine.scheduler.manager.pool, []  # slots of taken blocks, step by step
@@ -295,7 +295,7 @@ for function in (BlockPool.get_new_blocks, BlockPool.touch, BlockPool.free_block
 print(inspect.getsource(build_input_batch))
 
 # %%
-print("In Table 21.1 block 5 is free. A, with blocks 7 and 2, ends. Free then, the next one first:")
+print("In Table 21.1 block 5 is free. A, with blocks 7 and 2, ends. Free then, next first:")
 for retain_freed, what in ((False, "identities go, too"), (True, "identities stay")):
     engine = with_a_and_b(retain_freed=retain_freed)
     engine.finish("A", FinishReason.STOP)
@@ -355,11 +355,11 @@ def five_steps(retain_freed):
         with only(engine, "A"):
             engine.step()
         (slot,) = written(engine) - before
-        note(f"A of {known} tokens processes position {position}", divmod(slot, 4))
+        note(f"A of {known} tokens, position {position}", divmod(slot, 4))
     (c,) = engine.add_request(llm.encode(TEXTS["C"]), EIGHT, request_id="C")
     with only(engine, "C"):
         engine.step()
-    note(f"C is admitted, {c.num_cached_tokens} of {c.num_prompt_tokens} cached")
+    note(f"C comes, {c.num_cached_tokens} of {c.num_prompt_tokens} cached")
     for name in "ACB":
         engine.finish(name, FinishReason.STOP)
         note(f"{name} finishes")
@@ -372,14 +372,14 @@ def ids_of(blocks):
 
 seen, trace = five_steps(retain_freed=False)
 retained, _ = five_steps(retain_freed=True)
-print(f"{'':<36} writes            table of A  of C  counts                  free, next first")
+print(f"{'':<25} block, slot  table of A of C  counts          free, next first")
 for what, place, tables, counts, free, _ in seen:
-    where = "" if place is None else "block {}, slot {}".format(*place)
-    counted = ", ".join(f"{block}: {n}" for block, n in sorted(counts.items()))
-    print(f"{what:<36} {where:<17} {tables['A']!s:<11} {tables['C']!s:<5} {counted:<23} {free}")
-print("\nthe same with retention:             free, next first   of these evictable")
+    where = "" if place is None else "{:>5}, {}".format(*place)
+    counted = " ".join(f"{block}:{n}" for block, n in sorted(counts.items()))
+    print(f"{what:<25} {where:<12} {tables['A']!s:<10} {tables['C']!s:<5} {counted:<15} {free}")
+print("\nthe same with retention   free, next first   of these evictable")
 for what, _, _, _, free, kept in retained[-3:]:
-    print(f"{what:<36} {free!s:<18} {ids_of(kept)}")
+    print(f"{what:<25} {free!s:<18} {ids_of(kept)}")
 
 places = [place for _, place, *_ in seen[1:4]]
 assert places == [(2, 2), (2, 3), (5, 0)] and seen[3][2]["A"] == [7, 2, 5]
@@ -562,7 +562,8 @@ for step in range(8):
         assert stored(block) == full[block], "a full block was written to"
     if step < 2:
         counts = {b: pool.blocks[b].ref_cnt for t in tables for b in t}
-        print(f"{length} positions: tables {tables[0]} and {tables[1]}, counts {counts}")
+        print(f"{length} positions: tables {tables[0]} and {tables[1]},")
+        print(f"  counts {counts}")
     if step == 1:
         (keys_1, _), (keys_2, _) = (cache.read(t, 16) for t in tables)
         print(
@@ -621,11 +622,11 @@ uses = [
     serve_in_blocks(model, workload, longest, block_size=size, num_slots=12 * 128)
     for size in (1, 2, 4, 8, 16, 32, 64, 128)
 ]
-print("block size   of the slots taken, empty   empty slots per request   entries read   per step")
+print("block size  of the slots taken, empty  empty slots per request  entries read  per step")
 for use in uses:
     each = use.entries / use.steps
     print(
-        f"{use.block_size:>10} {use.empty_share:>27.1%} {use.tail:>25.1f} {use.entries:>14,} {each:>10.0f}"
+        f"{use.block_size:>10} {use.empty_share:>26.1%} {use.tail:>24.1f} {use.entries:>13,} {each:>9.0f}"
     )
 
 GREY = "#7a7a7a"  # legible on a light page and on a dark one
@@ -856,7 +857,7 @@ assert len(messages) == 7 and transfers == 0 and tiers == {"device"}
 try:
     runner.execute(SchedulerOutput(99, (), blocks_to_load=(BlockCopy(0, 7),)))
 except RuntimeError as error:
-    print("asked to load a block from elsewhere:", error)
+    print(f"asked to load a block from elsewhere:\n  {error}")
 else:
     raise AssertionError("a block was loaded from a tier that is not there")
 
@@ -1058,7 +1059,7 @@ assert hits_of_the_second(BlockPool) != hits_of_the_second(FrontToBack)
 # The mechanism is the same everywhere: a pool in units, tables, and a way to find a prefix again. Names, options
 # and defaults are each engine's own, and change from version to version. The historical example is vLLM 0.10.2,
 # which documents `--enable-prefix-caching`; in its V1 engine that is on already, and `--no-enable-prefix-caching`
-# turns it off. Each line was read where its last column says, in the version that it names. A cell
+# turns it off. Each line was read in the version that it names, where the list below its table says. A cell
 # is the engine's own word, the option (where there is one), and in brackets its default. Of several options the
 # defaults stand in the same order.
 
@@ -1067,9 +1068,20 @@ from IPython.display import Markdown
 
 from kvlab.measure import engine_options
 
+
+def looked_up(mechanisms):
+    """Where the lines of a table were looked up, engine after engine."""
+    places = {}
+    for row in engine_options.ROWS:
+        if row.mechanism in mechanisms:
+            places.setdefault(f"{row.engine} ({row.version})", {})[f"`{row.source}`"] = None
+    return "; ".join(f"{engine}: {', '.join(found)}" for engine, found in places.items())
+
+
 for first in (0, 2, 4):  # two mechanisms a table
     chosen = engine_options.MECHANISMS[first : first + 2]
-    display(Markdown(engine_options.markdown(chosen, sources=True)))
+    table = engine_options.markdown(chosen)
+    display(Markdown(f"{table}\n\nLooked up in: {looked_up(chosen)}."))
 
 # %% [markdown]
 # (With units of 1 token a table has an entry for each position. llama.cpp has no blocks. A **slot** of its server is
@@ -1096,8 +1108,8 @@ measured = production_rows(ENGINE_URL)
 print(production_table(measured))
 
 # %% [markdown]
-# *found*: prompt tokens that were in the engine's cache. *through the model*: positions that it processed, counted
-# by a hook at its embedding; a server is asked over HTTP, and there nobody counts. *as kvlab's*: requests whose
+# *found*: prompt tokens that were in the engine's cache. *processed*: positions that went through its model, counted
+# by a hook at its embedding; a server is asked over HTTP, and there nobody counts. *as kvlab*: requests whose
 # outputs are the same tokens. Both engines with a pool
 # find the notes eleven times. `generate` keeps nothing between calls, so it computes everything. What the saved work
 # is worth in time depends on the model: this one is so small that a step's fixed costs are a large part of it.

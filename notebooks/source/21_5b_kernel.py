@@ -635,13 +635,15 @@ shown
 # future: in the next layer their keys and values are computed from that, and stay in the cache. Decoding alone, one
 # query at a time, never shows it. A test has to compare every row of a chunk.
 #
-# </details>
+# The three together:
 #
 # | wrong line | a test that does not find it | a test that does |
 # |---|---|---|
 # | V without a mask | zeros or finite numbers in unwritten slots | a pool of NaN, block 0 unused |
 # | logarithm to another base | one split | two splits of unequal weight |
 # | one position ahead | the last row; decode | every row of a chunk |
+#
+# </details>
 #
 # The package's own tests change such lines of its kernels, one at a time, and see a check fail for each
 # (`tests/kernels/test_cut_kernels.py`).

@@ -152,7 +152,7 @@ print("one key tensor, [B, H_kv, T, d_h]:", list(key.shape))
 print("values in it:", key.numel(), "  bytes:", key.nbytes)
 print("payload, keys and values of both layers:", cache.nbytes, "bytes")
 calculator = Storage(KVCacheSpec.from_config(config_to_hf(config, torch.float16)), FORMATS["fp16"])
-print("the memory calculator:", *map(str, calculator.terms(5)))
+print("the memory calculator:", *map(str, calculator.terms(5)), sep="\n  ")
 assert (
     (key.numel(), key.nbytes, cache.nbytes) == (160, 320, 1280) == (160, 320, calculator.nbytes(5))
 )
@@ -477,7 +477,7 @@ def outputs_with(cache_class, prompt=(11, 7, 29, 3, 18)):
 
 for cache_class in (PagedCache, ForgetfulCache):
     tokens, not_numbers = outputs_with(cache_class)
-    print(f"{cache_class.__name__:>14}: outputs {tokens}, logits not a number: {not_numbers}")
+    print(f"{cache_class.__name__:>14}: outputs {tokens}, logits NaN: {not_numbers}")
 wanted = torch.cat(selected, 1)[0].tolist()
 assert outputs_with(PagedCache)[0] == wanted != outputs_with(ForgetfulCache)[0]
 
@@ -524,6 +524,18 @@ editor.check()  # raises what went wrong in the editor, if anything did
 # - The cache saves recomputing earlier positions. It does not save reading their keys and values.
 # - The payload is not the memory: parameters, temporaries, gather buffers, block tails, retained and free
 #   blocks come on top.
+#
+# **Check yourself.** (1) A prompt of 9 tokens, three outputs selected, and the request goes on: how many positions are
+# cached? (2) 3 layers, 2 KV heads of width 16, 4 bytes a number, one request: how many bytes does each later pass add?
+# (3) A request samples with temperature 2 instead of taking the largest score. What does that change in the cache at
+# the moment of selection? (4) Blocks of 4, block table 3, 8, 5: in which block and slot is position 9? (5) With a cache
+# each token still takes a little longer than the one before. Why?
+#
+# <details><summary>Answers</summary>
+# (1) 9 + 2 = 11: nobody has read the third output yet. (2) 2 x 3 x 2 x 16 x 4 = 768. (3) Nothing. The pass that reads
+# the token stores keys and values of that token, whichever it is. (4) Entry 2 of the table: block 5, slot 1. (5) Its
+# query reads the keys and values of all positions before it, and there is one more each time.
+# </details>
 
 # %% [markdown]
 # ## Exercises
@@ -571,10 +583,6 @@ def append_is_right(append):
 
 check("21.6-6", append_is_right)
 
-# %% [markdown]
-# Next: [21.1 Reuse: what the cache keeps, and heads that share it](21_1_reuse.ipynb), or back to the
-# [map of the chapter](21_0_start.ipynb#Where-to-go).
-
 # %%
 for request_id in list(halfway.engine.requests):  # the one that was stopped halfway
     halfway.abort(request_id)
@@ -582,3 +590,7 @@ for engine_of in (llm, engine_llm, halfway):
     pool = engine_of.engine.scheduler.manager.pool
     assert engine_of.engine.requests == {} and pool.num_free_blocks == pool.num_blocks
 print("nothing leaked: no request is left, every block is free")
+
+# %% [markdown]
+# Next: [21.1 Reuse: what the cache keeps, and heads that share it](21_1_reuse.ipynb), or back to the
+# [map of the chapter](21_0_start.ipynb#Where-to-go).

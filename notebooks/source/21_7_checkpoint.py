@@ -346,8 +346,8 @@ decoders = {  # the second and the third have random weights: only their shape m
     "random, 8 of 8": Decoder.random(config_of(layers=2, query_heads=8, kv_heads=8, head_dim=4)),
     "random, 2 of 8": Decoder.random(config_of(layers=2, query_heads=8, kv_heads=2, head_dim=4)),
 }
-print("model: KV heads    bytes of a   operations of a pass   more, for each     attention to one")
-print("of query heads       position   64 cached 320 cached   of 256 positions   by the formula")
+print("model: KV heads   bytes of a  operations of a pass  more, for each    attention to one")
+print("of query heads      position  64 cached 320 cached  of 256 positions  by the formula")
 nbytes, each, formula = {}, {}, {}
 for name, decoder in decoders.items():
     (nbytes[name], short), (_, long) = (decode_step(decoder, length) for length in (64, 320))
@@ -355,7 +355,7 @@ for name, decoder in decoders.items():
     # scores and mixing: a multiplication and an addition each, for every query head and its width
     formula[name] = c.num_layers * c.num_query_heads * c.head_dim * 2 * 2
     row = name, nbytes[name], short, long, each[name], formula[name]
-    print("{:<18} {:>10,} {:>11,} {:>10,} {:>18,.0f} {:>18,}".format(*row))
+    print("{:<17} {:>10,} {:>10,} {:>10,} {:>17,.0f} {:>17,}".format(*row))
     if decoder is model:
         grows = "b" if long == short else "c" if each[name] == formula[name] else "a"
 assert each == formula and nbytes["random, 2 of 8"] * 4 == nbytes["random, 8 of 8"]

@@ -306,6 +306,11 @@ def test_the_query_stays_in_sight(opened, payloads) -> None:
         side = page.locator(".kvg-labels").bounding_box()
         assert side["x"] + side["width"] <= own["x"] + 1
         assert own["x"] + own["width"] <= frame["x"] + frame["width"]
+        cut = page.locator(".kvg-scroll").evaluate(
+            "e => parseFloat(getComputedStyle(e).clipPath.split(' ')[1])"
+        )
+        ring = page.locator(".kvg-ring").bounding_box()
+        assert ring["x"] + ring["width"] <= frame["x"] + frame["width"] - cut + 0.5
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Home")
     expect(page.locator(".kvg-more [data-do=left]")).to_have_text(re.compile(r"◂ \d+ more"))

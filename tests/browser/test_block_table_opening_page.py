@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 sys.path.append(str(Path(__file__).parents[1] / "widgets"))
 
-from blocks_cases import PROMPT_A, forks
+from blocks_cases import PROMPT_A, chapter, forks
 from history_runner import HistoryRunner, StepClock
 from lab_server import Watch
 from plain_page import plain_page
@@ -27,11 +27,11 @@ def opened(browser, tmp_path: Path):
     """open(trace, at) shows a page of 1280 x 720 with the view, watched to the end."""
     watches = []
 
-    def open_page(trace: Trace, at: str) -> Page:
+    def open_page(trace: Trace, at: str, width: int = 1280) -> Page:
         path = tmp_path / f"{len(watches)}.html"
         html = block_table_html(block_table_payload(trace, at=at))
         path.write_text(plain_page(html, "block_table"), encoding="utf-8")
-        watches.append(Watch(browser.new_page(viewport={"width": 1280, "height": 720})))
+        watches.append(Watch(browser.new_page(viewport={"width": width, "height": 720})))
         watches[-1].page.goto(path.as_uri())
         return watches[-1].page
 
@@ -49,6 +49,18 @@ def test_it_opens_at_the_stop_that_is_named_and_home_goes_to_the_start(opened) -
     view.focus()
     page.keyboard.press("Home")
     expect(view).to_have_attribute("data-stop", "0")
+
+
+def test_on_a_phone_it_opens_with_the_stop_s_request_and_block_in_sight(opened) -> None:
+    page = opened(chapter(), "C is admitted", 390)
+    expect(page.locator(".kvb[data-narrow]")).to_be_attached()
+    for half, what in (
+        ("rows", "[data-request=C] [data-logical='0']"),
+        ("memory", "[data-block='7']"),
+    ):
+        box = page.locator(f"[data-half={half}]").bounding_box()
+        seen = page.locator(f"[data-half={half}] {what}").bounding_box()
+        assert box["y"] <= seen["y"] and seen["y"] + seen["height"] <= box["y"] + box["height"]
 
 
 def copy_that_fills_up(num_blocks: int) -> Trace:

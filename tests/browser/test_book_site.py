@@ -22,6 +22,8 @@ WIDTHS = (390, 1280, 1920)
 # mdBook's frames that hold the text: one that is wider inside than outside scrolls sideways.
 WIDER = """[...document.querySelectorAll("html, .page, .content, main")]
   .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.className || one.tagName)"""
+WIDE_TABLES = """[...document.querySelectorAll("main .table-wrapper")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent.trim())"""
 CUT_ON_PAPER = """[...document.querySelectorAll("main :is(.table-wrapper, .kvlab-view, pre)")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.className)"""
 # Words of the views that end at an edge, without a way to scroll to the rest.
@@ -93,6 +95,7 @@ def test_each_view_of_a_page_scrubs_by_keyboard_and_the_page_fits_its_window(
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate(WIDER) == [], f"at {width} pixels"
         assert page.evaluate(CUT_WORDS) == [], f"at {width} pixels"
+    assert page.evaluate(WIDE_TABLES) == []  # a phone scrolls in a table, a laptop sees it whole
     forms = page.locator(".kvlab-view")
     assert page.locator(".kvlab-view > .kv").count() == forms.count()
     for view in page.locator(".kv[data-total]").all():
@@ -131,12 +134,23 @@ def test_what_is_not_chosen_keeps_its_contrast(leaf: Callable[..., Page]) -> Non
 
 def test_options_are_not_broken_and_long_printed_lines_are(leaf: Callable[..., Page]) -> None:
     page = leaf("21_5_paging", viewport={"width": 390, "height": 800})
-    options = page.locator(".table-wrapper code").filter(has_text="--").all()
-    assert len(options) > 10
-    assert all((option.bounding_box() or {"height": 99})["height"] < 30 for option in options)
+    options = page.locator(".table-wrapper code").filter(has_text="--")
+    assert options.count() > 10
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        heights = options.evaluate_all(
+            "all => all.map((one) => one.getBoundingClientRect().height)"
+        )
+        assert max(heights) < 30, f"at {width} pixels"
     printed = leaf("21_0_start", viewport={"width": 390, "height": 800}).locator(".kvlab-sentence")
     box = printed.first.bounding_box()
     assert box is not None and box["x"] + box["width"] <= 390 and box["height"] > 40
+
+
+def test_the_table_of_other_engines_is_seen_whole(leaf: Callable[..., Page]) -> None:
+    page = leaf("reading_the_engine")
+    assert page.locator(".table-wrapper code.kvlab-long").count() > 20
+    assert page.evaluate(WIDE_TABLES) == []
 
 
 def test_search_finds_copy_on_write(leaf: Callable[..., Page]) -> None:
@@ -178,7 +192,7 @@ def test_a_reader_predicts_before_the_page_shows_the_run(leaf: Callable[..., Pag
     assert not any(one.is_visible() for one in page.locator("[data-state=run]").all())
     view = run.locator(".kv")
     expect(view).not_to_be_visible()
-    page.get_by_text("Show what the run found").first.press("Enter")
+    run.locator("summary").first.press("Enter")
     for summary in page.locator(f"{RUNS}:not([open]) > summary").all()[::-1]:
         summary.click()
     expect(view).to_be_visible()
@@ -192,9 +206,12 @@ def test_on_paper_nothing_is_folded_even_without_scripts(
 ) -> None:
     page = leaf(name, java_script_enabled=False)
     found = page.locator(f"{RUNS} [data-state=run]").last
-    expect(found).not_to_be_visible()
+    check = page.locator("details.kvlab-check code").last
+    for one in (found, check):
+        expect(one).not_to_be_visible()
     page.emulate_media(media="print")
-    expect(found).to_be_visible()
+    for one in (found, check):
+        expect(one).to_be_visible()
 
 
 def test_the_dark_theme_reaches_the_views_and_the_next_page(leaf: Callable[..., Page]) -> None:

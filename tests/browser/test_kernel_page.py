@@ -124,12 +124,28 @@ def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
         boxes = []
         for stop in range(len(payload["stops"])):
             page.evaluate("i => views[0].show(i)", stop)
-            boxes.append(page.get_by_text("end", exact=True).last.bounding_box())
+            boxes.append(
+                [
+                    page.get_by_text("end", exact=True).last.bounding_box(),
+                    page.locator(".kvk-middle").bounding_box(),
+                ]
+            )
         assert all(box == boxes[0] for box in boxes)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         if not large:
             page.locator("[data-do=presenter]").click()
     assert page.locator(".kv[data-stop]").bounding_box()["height"] < 720 or width == 700
+
+
+@pytest.mark.parametrize("width", [390, 870])  # a phone; the column of the book
+def test_tile_table_and_pool_are_read_whole(opened, width: int) -> None:
+    payload = kernel_payload(recorded_log(), at="the earlier sum is scaled")
+    page = opened(payload, viewport={"width": width, "height": 720})
+    for part, what in (("tile", "[data-place]"), ("table", "[data-on]"), ("pool", "[data-block]")):
+        box = page.locator(f".kvk-{part}").bounding_box()
+        for seen in (one.bounding_box() for one in page.locator(f".kvk-{part} {what}").all()):
+            assert box["x"] <= seen["x"] and seen["x"] + seen["width"] <= box["x"] + box["width"]
+            assert box["y"] <= seen["y"] and seen["y"] + seen["height"] <= box["y"] + box["height"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -93,6 +93,24 @@ def test_dots_stand_where_their_numbers_say(opened) -> None:
     assert shapes == [["rgb(0, 114, 178)", "0px"], ["rgb(230, 159, 0)", "50%"]]
 
 
+def test_the_ring_of_a_chosen_dot_covers_no_part_of_its_name(opened) -> None:
+    page = opened(example())
+    page.locator(".kv[data-stop]").press("p")
+    page.locator(".kv[data-stop]").press("Home")
+    covered = """([ring]) => {
+      const label = document.querySelectorAll(".kvf-roof [data-label]")[ring.dataset.point];
+      const [a, b] = [ring, label].map((e) => e.getBoundingClientRect()), wide = 6; // its shadow
+      const aside = a.left - wide >= b.right || b.left >= a.right + wide;
+      const over = a.top - wide >= b.bottom || b.top >= a.bottom + wide;
+      return label.style.visibility !== "hidden" && !aside && !over;
+    }"""
+    found = []
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+        found.append(page.locator(".kvf-roof .kvf-dot[data-near]").evaluate_all(covered))
+    assert found == [False] * 5
+
+
 def test_keys_walk_through_the_passes_and_the_line_tells_the_story(opened) -> None:
     page = opened(example())
     view = page.locator(".kv[data-stop]")

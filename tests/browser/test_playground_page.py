@@ -337,9 +337,12 @@ def test_without_a_kernel_it_can_be_scrubbed_and_saved(
         watch.page.goto(path.as_uri())
         editor = watch.page.locator(".kv[data-view=editor]")
         expect(editor.locator("[data-do=append]")).to_be_disabled()
+        memory = "e => [e.getBoundingClientRect().x, e.offsetTop, e.offsetWidth, e.offsetHeight]"
+        full = editor.locator("[data-half=memory]").evaluate(memory)  # each logical block has one
         editor.locator("[data-action='1']").click()
         table_of(editor, "A", "7 2")
         table_of(editor, "B", "")
+        assert editor.locator("[data-half=memory]").evaluate(memory) == full
         with watch.page.expect_download() as download:
             editor.locator("[data-do=save]").click()
         download.value.save_as(tmp_path / "trace.json")

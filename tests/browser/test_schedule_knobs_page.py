@@ -65,6 +65,8 @@ def test_knobs_by_keyboard_and_mouse(watch: Watch, page: Page, editor: Locator) 
     expect(editor.locator("[data-control=seats] output")).to_have_text("1")
     expect(editor.locator("[data-count=waiting]").first).to_be_visible()
     expect(figures(editor).first).to_contain_text("longest wait 6 (C)")
+    legend, cursor = (editor.locator(css).bounding_box() for css in (".kvs-legend", ".kvs-cursor"))
+    assert legend["y"] + legend["height"] <= cursor["y"] + 1  # covers no step
     assert watch.wrong == []
 
 

@@ -83,10 +83,12 @@ def test_keys_walk_through_the_steps_and_the_line_tells_the_story(opened) -> Non
     page.keyboard.press("Home")
     expect(said(page)).to_contain_text("static, before step 1: 3 requests will share 2 seats")
     expect(page.locator(".kvs-cursor")).to_be_hidden()
+    expect(page.locator(".kvs-here")).to_be_hidden()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     expect(view).to_have_attribute("data-stop", "3")
     expect(page.locator(".kv-count")).to_have_text("step 3 of 8")
+    expect(page.locator(".kvs-scale span:visible")).to_have_text([*"1245678", "3"])  # its own
     assert said(page).text_content().split("\n") == [
         "static, step 3: decode of B; C waits, 1 of 2 seats empty; 14 free blocks.",
         "continuous, step 3: P3 of C (admitted, positions 0 to 2, first output); "
@@ -241,6 +243,8 @@ def test_100_requests_over_1000_steps_scrub_smoothly_and_zoom(opened, capsys) ->
     assert letters(page, "mixed") == {}
     height = page.locator(".kv[data-stop]").bounding_box()["height"]
     show(page, 500)
+    marks = page.locator(".kvs-scale span:visible").all_text_contents()
+    assert marks[-1] == "500" and "500" not in marks[:-1]  # no number under the cursor's own
     for _ in range(5):
         page.keyboard.press("+")
     expect(page.locator(".kvs")).to_have_attribute("data-zoom", "5")

@@ -1,5 +1,6 @@
 """The book is built whole, and no mistake in it stays unseen: each check fails on a broken copy."""
 
+import ast
 import json
 import re
 import subprocess
@@ -11,8 +12,8 @@ import pytest
 
 from kvlab.book.build import build
 from kvlab.book.checks import Page, problems
-from kvlab.book.folds import folded, split_code
-from kvlab.book.manifest import read
+from kvlab.book.folds import folded, keeps, split_code
+from kvlab.book.manifest import Section, read
 from kvlab.book.own_files import mark
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +103,20 @@ def test_every_section_is_a_page_with_all_its_cells_views_and_formulas(site: Pat
         assert (site / f"{section.notebook}.ipynb").read_bytes() == shipped
 
 
+@pytest.mark.parametrize("section", read(ROOT).written, ids=lambda section: section.id)
+def test_each_fold_of_a_page_is_code_by_itself_and_the_pages_words_are_in_it(
+    site: Path, section: Section
+) -> None:
+    cells = json.loads((ROOT / section.path).read_text("utf-8"))["cells"]
+    halves = [h for n in folded(cells) for h in split_code("".join(cells[n]["source"]))]
+    for half in halves:
+        ast.parse(half)
+    text = (site / f"{section.notebook}.html").read_text("utf-8")
+    assert "What the run shows" not in text
+    checks = sum(cell["cell_type"] == "code" and keeps(cell) for cell in cells)
+    assert text.count('class="kvlab-check"') == checks
+
+
 def test_a_trace_stands_in_its_page_sign_by_sign(site: Path) -> None:
     notebook = json.loads((ROOT / "notebooks/21_6_growth.ipynb").read_text("utf-8"))
     (first, *_) = [html for html in html_outputs(notebook) if "kvlab-view" in html]
@@ -119,6 +134,7 @@ def test_an_equation_of_one_page_is_an_anchor_that_another_page_may_name(site: P
 def test_only_pages_are_published_and_views_have_their_modules(site: Path) -> None:
     assert not (site / "source").exists()
     assert not (site / "conftest.py").exists()
+    assert '<base href="./">' in (site / "404.html").read_text("utf-8")  # finds its styles here
     text = (site / "kvlab/book/static/views.js").read_text("utf-8")
     sources = json.loads(text.removeprefix("window.KVLAB_VIEWS = ").rstrip(";\n"))
     assert "player.js" in sources["views"]["cache_growth"]

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlab.book.cells import chapter
-from kvlab.book.folds import explaining, folded, split_code, split_text
+from kvlab.book.folds import TOLD, explaining, folded, keeps, split_code, split_text
 from kvlab.book.mathml import mathml
 from kvlab.book.preprocessor import doors
 from kvlab.book.prose import Places, equation_numbers, page_address, rewrite
+from kvlab.book.tables import with_breaks
 
 NOWHERE = Places(frozenset(), {})
 BOTH = Places(frozenset({"21.2"}), {"21.2": "21_1_reuse", "21.6": "21_6_growth"})
@@ -91,6 +92,15 @@ def test_a_bar_in_a_formula_does_not_end_a_tables_cell() -> None:
     assert row.count("|") == 3
 
 
+def test_a_long_name_in_a_table_may_be_broken_and_an_option_is_not() -> None:
+    others = "<td><code>a/b_1.py</code></td><td><code>--no-enable_prefix_caching</code></td>"
+    long = "<td><code>kvlab/core/&lt;a_b&gt;/</code></td>"
+    table = '<div class="table-wrapper"><table><tr>{}</tr></table></div>'
+    page = f"<code>kvlab/core/block_pool.py</code>{table.format(others + long)}"
+    broken = '<td><code class="kvlab-long">kvlab/<wbr>core/&lt;a_<wbr>b&gt;/</code></td>'
+    assert with_breaks(page) == page.replace(long, broken)
+
+
 def test_a_number_leads_to_its_equation_here_or_where_it_is_first() -> None:
     assert rewrite("Then eq 21.2 says", BOTH) == "Then [eq 21.2](#eq-21.2) says"
     assert rewrite("see eq 21.6", BOTH) == "see [eq 21.6](21_6_growth.html#eq-21.6)"
@@ -147,10 +157,18 @@ def test_an_error_that_was_asked_for_is_shown_without_its_colours() -> None:
 
 def test_the_richest_form_without_a_kernel_is_shown() -> None:
     forms = {"text/plain": "plain", "image/png": "iVBO\n", "application/x": "{}"}
-    data = {"output_type": "display_data", "data": forms}
+    data = {"output_type": "display_data", "data": forms, "metadata": {}}
     assert 'src="data:image/png;base64,iVBO"' in shown(data)
     data["data"] = {**forms, "text/html": "<p>\n\n<b>rich</b></p>"}
     assert "<p>\n<b>rich</b></p>" in shown(data)
+
+
+def test_a_picture_says_what_its_cell_said_of_it() -> None:
+    data = {"text/plain": "<Figure>", "image/png": "iVBO"}
+    picture = {"output_type": "display_data", "data": data, "metadata": {}}
+    assert 'alt="A figure, described in the text"' in shown(picture)
+    picture["metadata"] = {"image/png": {"alt": "a < b"}}
+    assert 'alt="a &lt; b"' in shown(picture)
 
 
 def test_a_fence_is_longer_than_those_in_its_code() -> None:
@@ -194,9 +212,7 @@ def test_what_answers_a_prediction_is_found(sources: list[str], places: set[int]
 def test_the_run_is_folded_below_its_code_and_the_question_is_not() -> None:
     told = 'x = 3\n# so it is three\nassert x == 3\nreveal("p", x)'
     text = page(*asked_and_answered('predict("p", None)', told, "# Next"))
-    before, fold = text.split(
-        '<details class="kvlab-run"><summary>Show what the run found</summary>'
-    )
+    before, fold = text.split('<details class="kvlab-run"><summary>The run\'s output</summary>')
     assert "<pre>of predict" in before and before.rstrip().endswith("```python\nx = 3\n```")
     inside, after = fold.split("</details>")
     assert '```python\n# so it is three\nassert x == 3\nreveal("p", x)\n```' in inside
@@ -207,7 +223,7 @@ def test_the_run_is_folded_below_its_code_and_the_question_is_not() -> None:
 def test_the_text_that_says_why_is_folded_with_the_run() -> None:
     cells = asked_and_answered('predict("p", None)', 'reveal("p", 3)', "# text")
     cells[2]["source"] = "Three, since $T$ is 3.\n\nNow the picture:"
-    before, fold = page(*cells).split("<summary>Show what the run found, and why</summary>")
+    before, fold = page(*cells).split("<summary>The run's output, and why</summary>")
     inside, after = fold.split("</details>")
     assert 'reveal("p", 3)' not in before and 'reveal("p", 3)' in inside
     assert "Three, since" in inside and after.strip() == "Now the picture:"
@@ -222,8 +238,14 @@ def test_the_text_that_says_why_is_folded_with_the_run() -> None:
         (
             "if a:\n    b()\n    shown = reveal(3)\nelse:\n    c()",
             "if a:\n    b()",
-            "    shown = reveal(3)\nelse:\n    c()",
+            "if a:\n    shown = reveal(3)\nelse:\n    c()",
         ),
+        (
+            "if a:  # so\n    if b:\n        c()\n        # d\n        assert d",
+            "if a:  # so\n    if b:\n        c()",
+            "if a:  # so\n    if b:\n        # d\n        assert d",
+        ),
+        ("x = 1\nif a:\n    # so\n    assert b", "x = 1", "if a:\n    # so\n    assert b"),
         ("reveal(3)", "", "reveal(3)"),
         ("t = '''\nassert\n'''\n\nassert t\nb()", "t = '''\nassert\n'''", "assert t\nb()"),
     ],
@@ -239,12 +261,33 @@ def test_the_checks_of_a_run_are_folded(source: str, seen: str, told: str) -> No
         ("Why.\n\nThe picture:", "Why.", "The picture:"),
         ("The same for others.", "", "The same for others."),
         ("A **term**.\n\nWith **this**.\n\n## Next", "A **term**.", "With **this**.\n\n## Next"),
+        (f"{TOLD}\n\nWhy.\n\nSo.\n\n</details>\n\nThe picture:", "Why.\n\nSo.", "The picture:"),
         ("<details>it</details>\n\n## Next", "", "<details>it</details>\n\n## Next"),
         ("## Next", "", "## Next"),
     ],
 )
 def test_of_the_text_only_what_says_why_is_folded(text: str, why: str, rest: str) -> None:
     assert split_text(text) == (why, rest)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_one"),
+    [
+        ("editor.check()  # raises what went wrong in the editor, if anything did", True),
+        ("for pool in pools:\n    assert pool\nprint('nothing leaked: every block is free')", True),
+        ('check("21.6-1", append)', False),
+        ("editor.check()\neditor", False),
+        ("print('nothing leaked')\nx = 1", False),
+        ("%timeit f()", False),
+        ("", False),
+    ],
+)
+def test_a_page_folds_its_checks_of_itself(source: str, is_one: bool) -> None:
+    (cell,) = asked_and_answered(source)
+    assert keeps(cell) is is_one
+    before, mark, fold = page(cell).partition('<details class="kvlab-check">')
+    assert bool(mark) is is_one
+    assert not is_one or (source not in before and f"{source}\n```" in fold and "<pre>of" in fold)
 
 
 def test_text_below_another_cell_says_nothing_of_a_run() -> None:

@@ -261,6 +261,8 @@ def test_the_reference_is_made_without_torch() -> None:
         ("See `free` and `x`.", '<a href="api_core.html#free"><code>free</code></a> and <code>x'),
         ("Eq 21.2 in sections 21.1 and 21.5b.", '<a href="here.html#eq-21.2">Eq 21.2</a> in'),
         ("In sections 21.1 and 21.5b.", '<a href="21.1.html">21.1</a> and <a href="21.5b.html">'),
+        ("A *store* of **programs**.", "<p>A <em>store</em> of <strong>programs</strong>.</p>"),
+        ("It is 2 * rows * x, not a*b*c.", "<p>It is 2 * rows * x, not a*b*c.</p>"),
         ("See core/spec.py.", '<a href="files/core/spec.py"><code>core/spec.py</code></a>.'),
         ("<b> & [x](y)", "<p>&lt;b&gt; &amp; <code>[x]</code>(y)</p>"),
     ],

@@ -27,6 +27,14 @@ def test_render_is_one_line_a_finding_and_its_remedy_indented() -> None:
     ]
 
 
+def test_a_long_finding_is_wrapped_under_its_topic_and_its_remedy_is_not() -> None:
+    found = [Finding("memory", "note", "word " * 30, "a command " * 12)]
+    first, second, third, remedy = doctor.render(found).splitlines()
+    assert first.startswith("note     memory  word") and second.startswith(17 * " " + "word")
+    assert max(map(len, (first, second, third))) <= 88 < len(remedy)
+    assert (first + second + third).count("word") == 30
+
+
 def test_nothing_found_renders_as_nothing() -> None:
     assert doctor.render([]) == ""
 

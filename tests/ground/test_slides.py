@@ -100,8 +100,10 @@ def test_code_that_would_push_what_it_shows_off_the_slide_is_collapsed() -> None
 def test_a_hint_is_not_on_the_slide_that_asks_and_what_a_run_shows_is_open() -> None:
     asked = code(0) | {"source": ['predict("21.6-p1", None)']}
     checked = code(0) | {"source": ["editor.check()  # raises what went wrong"]}
+    leaks = code(0) | {"source": ["assert free\n", 'print("nothing leaked: all is free")']}
     hint = markdown("<details><summary>A hint</summary>\n\nCount.\n\n</details>")
-    assert kinds(asked, checked, hint, hint) == ["subslide", "skip", "subslide", None]
+    found = kinds(asked, checked, hint, hint, leaks)
+    assert found == ["subslide", "skip", "subslide", None, "skip"]
     told = markdown("<details><summary>What the run shows</summary>\n\nx\n\n</details>")
     texts = ["".join(cell["source"])[:14] for cell in slides.on_slides([hint, told])]
     assert texts == ["<details><summ", "<details open>"]

@@ -5,13 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cut:
-    """`old` stands in the file exactly once and becomes `new`; then the claims' cells fail."""
+    """`old` stands in the file exactly once and becomes `new`; then the claims' cells fail.
+
+    slow: sections whose cells take long for it. Other cuts try their claims in `make test`, and
+    `make soak` makes this one there too.
+    """
 
     what: str
     file: str
     old: str
     new: str
     claims: tuple[str, ...]
+    slow: tuple[str, ...] = ()
 
 
 CUTS = (
@@ -309,6 +314,7 @@ CUTS = (
         "self.uncache(block)\n                if self.on_evict:",
         "if self.on_evict:",
         ("21.4-j", "21.7-d"),
+        slow=("21.4",),
     ),
     Cut(
         "logits are kept for no block",
@@ -465,6 +471,7 @@ CUTS = (
         "return query_len * past + query_len * (query_len + 1) // 2",
         "return query_len * seq_len",
         ("21.2-f",),
+        slow=("21.2",),
     ),
     Cut(
         "the weights are read again for each request",
@@ -479,6 +486,7 @@ CUTS = (
         'return nbytes / _positive("bandwidth", bandwidth)',
         'return nbytes * _positive("bandwidth", bandwidth)',
         ("21.2-g",),
+        slow=("21.2",),
     ),
     Cut(
         "a percentile is the smallest value",

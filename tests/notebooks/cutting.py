@@ -64,7 +64,11 @@ def uncut(home: Path, section: str) -> dict[str, str]:
 def all_cuts() -> list:
     """pytest parameters (cut, section), one for each section that a cut names."""
     return [
-        pytest.param(cut, section, id=f"{section}: {cut.what}")
+        pytest.param(
+            *(cut, section),
+            id=f"{section}: {cut.what}",
+            marks=[pytest.mark.soak] if section in cut.slow else [],
+        )
         for section in SECTIONS
         for cut in CUTS
         if any(claim.startswith(section) for claim in cut.claims)

@@ -34,3 +34,11 @@ def test_each_cut_is_made_in_some_section() -> None:
     assert len({cut.what for cut in CUTS}) == len(CUTS) >= 8
     names = {claim for cut in CUTS for claim in cut.claims}
     assert {name.rpartition("-")[0] for name in names} == set(SECTIONS)
+
+
+def test_a_claim_that_is_cut_is_cut_without_soak() -> None:
+    def claims(slow: bool) -> set[str]:
+        each = ((claim, cut) for cut in CUTS for claim in cut.claims)
+        return {claim for claim, cut in each if slow or claim.rpartition("-")[0] not in cut.slow}
+
+    assert claims(slow=False) == claims(slow=True)

@@ -152,6 +152,17 @@ def test_continuations_share_and_copy_before_they_write() -> None:
     assert "B and C hold some of these blocks too." in sentences[4]
 
 
+def test_of_many_blocks_the_references_are_told_in_one_word() -> None:
+    engine = make_engine(12, 2)
+    engine.start_trace()
+    engine.add_request([*range(10)], SamplingParams(max_tokens=4), request_id="A")
+    engine.step()
+    engine.add_request([*range(8), 50, 51, 52], SamplingParams(max_tokens=2, n=2), request_id="B")
+    engine.run()
+    (forked,) = [s for s in told(engine.stop_trace()) if "continues from" in s]
+    assert "blocks 0, 1, 2 and 3 more, which now count 2 or 3 references each. No" in forked
+
+
 def test_a_failed_step_is_one_stop_for_all_of_its_requests() -> None:
     engine = make_engine(8, 4)
     engine.start_trace()

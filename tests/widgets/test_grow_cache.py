@@ -22,9 +22,9 @@ def test_it_opens_on_section_21_6_s_example_allocated_and_in_agreement() -> None
         "(21.2) Formula: 2 · 2 layers · 1 request · 4 KV heads · 5 positions · 8 wide · 2 B"
         " = 1,280 B",
         "Allocated here: 4 tensors of [1, 4, 5, 8], sum of nbytes 1,280: they agree ✓",
-        "(21.3) +1 position, one request: 2LBHds = 2 · 2 · 1 · 4 · 8 · 2 = 256 B;"
+        "(21.3) +1 position for one: 2·L·B·H_kv·d_h·s = 2 · 2 · 1 · 4 · 8 · 2 = 256 B;"
         " appending it added 256: they agree ✓",
-        "(21.3) +1 position, each request: the same: one request is all there is",
+        "(21.3) +1 position for all: the same: one request is all there is",
     ]
 
 

@@ -65,13 +65,13 @@
   }
 
   /** On a screen the reader predicts first, then unfolds; on paper nothing is folded. */
-  function unfoldRuns() {
-    for (const run of document.querySelectorAll("details.kvlab-run")) run.open = true;
+  function unfold() {
+    for (const fold of document.querySelectorAll("details:is(.kvlab-run, .kvlab-check)")) fold.open = true;
   }
 
   async function start() {
     if (document.readyState === "loading") await new Promise((go) => document.addEventListener("DOMContentLoaded", go));
-    if (ON_PAPER) unfoldRuns();
+    if (ON_PAPER) unfold();
     const root = document.documentElement;
     root.toggleAttribute("data-paper", ON_PAPER);
     root.toggleAttribute("data-mounting", ON_PAPER); // the whole book: meanwhile only what is measured is laid out

@@ -286,7 +286,7 @@ VIEWS.attention_read = (element, payload, options) => {
   function drawRings(s) {
     const own = grid.columns[s.own].column, last = grid.columns[s.own].cells.at(-1);
     const end = last.offsetTop + last.offsetHeight, x = own.offsetLeft - 3;
-    place(grid.ring, x, own.offsetTop, x + own.offsetWidth + 6, end + 2);
+    place(grid.ring, x, own.offsetTop, x + own.offsetWidth + 5, end + 2);
     const r = grid.lines.findIndex(({ head }) => head !== undefined && head === choice.head);
     grid.row.hidden = r < 0;
     if (r < 0) return;

@@ -45,7 +45,7 @@ const CARDS_CSS = `
 .kvb[data-cards=dense] .kvb-top{height:1.5em;gap:.15em}.kvb[data-cards=dense] .kvb-chip{min-width:1.25em;height:1.25em;padding:0 .1em}
 .kvb[data-cards=dense] :is(.kvb-word,.kvb-fill,.kvb-id){display:none}
 .kvb-free{display:flex;align-items:center;gap:.35em;height:2em;margin-top:.35em;padding:0 1em 0 4px;overflow:hidden;white-space:nowrap;color:var(--soft);font-size:.92em}
-.kvb-ids{display:flex;flex-wrap:wrap;gap:.35em;height:1.65em;min-width:0;overflow:hidden}
+.kvb-ids{display:flex;flex-wrap:wrap;gap:.35em;height:1.65em;min-width:0;overflow:hidden}.kvb-ids:not(:empty){min-width:2.6em}.kvb-ids+span{flex:none}
 .kvb-free b{font-weight:500;color:var(--ink);min-width:2.2em;text-align:center;padding:0 .35em;line-height:1.5;border:1px dashed color-mix(in srgb,var(--ink) 40%,var(--paper));border-radius:5px}
 .kvb-free b[data-kind=kept]{border-style:solid;background:repeating-linear-gradient(135deg,transparent 0 5px,color-mix(in srgb,var(--ink) 9%,transparent) 5px 7px)}
 .kv-tick[data-kind~=S]{height:.7em}.kv-tick[data-kind~=end]{background:var(--ink)}
@@ -198,7 +198,7 @@ function blocksMemory(payload) {
   const meaning = { kept: "No reference, but an identity: a request with the same prefix finds it until it is taken." };
   const keys = Object.entries(legend).map(([kind, words]) => h("span", { class: "kvb-key", title: meaning[kind] }, h("i", { "data-kind": kind, "aria-hidden": "true" }), words));
   const slot = size > 8 || density === "medium" ? "1.75em" : "2.1em";
-  const widths = { roomy: `calc(${cols} * (${slot} + 2px) + 6.2em)`, medium: `max(9.4em, calc(${cols} * (${slot} + 2px) + 1.2em))`, dense: "4.1em" };
+  const widths = { roomy: `calc(${cols} * (${slot} + 2px) + 6.2em)`, medium: `max(9.3em, calc(${cols} * (${slot} + 2px) + 1.2em))`, dense: "4.1em" };
   scroll.style.setProperty("--card", widths[density]);
   scroll.style.setProperty("--slot", slot);
   scroll.style.setProperty("--high", density === "medium" ? "1.5em" : "1.85em");
@@ -211,13 +211,13 @@ function blocksMemory(payload) {
     queue = JSON.stringify([shown, kinds, ids.length]);
     const boxes = shown.map((id, i) => h("b", { "data-kind": kinds[i], "data-free": String(id) }, String(id)));
     const row = h("span", { class: "kvb-ids" }, ...boxes);
-    const away = payload.left_out ? `, ${thousands(payload.left_out)} of them never taken and not drawn` : "";
-    free.replaceChildren(h("span", {}, `free (${thousands(ids.length)}${away}), next first:`), row);
+    const away = payload.left_out ? h("span", { class: "kvb-away" }, `, ${thousands(payload.left_out)} never taken: not drawn`) : "";
+    free.replaceChildren(h("span", {}, `free (${thousands(ids.length)}`, away, "), next first:"), row);
     const hidden = boxes.some((box) => box.offsetTop > boxes[0].offsetTop); // no room: on a line that is cut off
     const rest = hidden || ids.length > shown.length ? "…" : ids.length ? "" : "none";
     free.append(h("span", {}, rest));
   }
-  const caption = h("div", { class: "kvb-cap" }, h("b", {}, `Memory: physical blocks of ${counted(size, "slot")}`), ...keys);
+  const caption = h("div", { class: "kvb-cap" }, h("b", {}, "Memory: ", h("span", { class: "kvb-long" }, "physical "), `blocks of ${counted(size, "slot")}`), ...keys);
   const byId = new Map(cards.map((c) => [c.id, c]));
   const element = h("section", { class: "kvb-half", "aria-label": "Memory" }, caption, scroll, free);
   return { element, scroll, density, byId, draw: (s) => { cards.forEach((c) => c.draw(s)); drawFree(s); } };

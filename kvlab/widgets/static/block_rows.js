@@ -5,14 +5,15 @@ const ROWS_CSS = `
 .kvb-req>.kvb-chip{align-self:start;justify-self:start;margin-top:.25em}
 .kvb-req[data-here=no]>.kvb-chip,.kvb-line[data-here=no] .kvb-chip{background:none;border:1px dashed var(--soft);color:var(--soft)}
 .kvb-req[data-ring]>.kvb-chip,.kvb-line[data-ring] .kvb-chip{outline:2.5px solid var(--ink);outline-offset:1.5px}
-.kvb-row{display:flex;align-items:center;gap:.7em;height:2.15em;white-space:nowrap}
+.kvb-row{position:relative;display:flex;align-items:center;gap:.7em;height:2.15em;white-space:nowrap}
 .kvb-row>span{width:4.4em;color:var(--soft);font-size:.9em}
 .kvb-row>.kvb-to{width:auto;color:var(--ink);font:.9em ui-monospace,Menlo,Consolas,monospace}
 .kv-large .kvb-row{height:2em}.kv-large .kvb-req{margin-bottom:.45em}
 .kvb-row[data-to=""]>.kvb-to{color:var(--soft)}
 .kvb-row[data-ring]>.kvb-to{font-weight:700;text-decoration:underline 2px;text-underline-offset:3px}
 .kvb-row[data-path]>.kvb-to{color:var(--focus);font-weight:700}
-.kvb-row[data-off]>*{visibility:hidden}.kvb-row[data-off]>.kvb-to[data-says]{visibility:visible;margin-left:calc(-1*var(--back));font:inherit;font-size:.93em}
+.kvb-to::after{content:var(--longest);display:block;height:0;overflow:hidden;visibility:hidden}
+.kvb-row[data-off]>*{visibility:hidden}.kvb-row[data-off]>.kvb-to[data-says]>span{position:absolute;left:0;top:50%;transform:translateY(-50%);visibility:visible;font:.93em system-ui,sans-serif}
 .kvb-scroll[data-half=rows]{--slot:2.1em;--high:1.75em}
 .kvb-lines{display:grid;width:max-content;min-width:100%;gap:2px 0}
 .kvb-line{display:grid;grid-template-columns:2.3em repeat(var(--entries),2.6em);align-items:center}
@@ -71,6 +72,8 @@ function blocksRows(payload, stops, fits = (rows) => rows <= MOST_ROWS_DRAWN) {
     list.append(h("div", { class: "kvb-line", "data-head": "", "aria-hidden": "true" }, h("span", { class: "kvb-who" }), ...numbers));
   }
   list.append(...parts.map((p) => p.element));
+  const isGiven = stops.some((s) => payload.shown.some((id) => blocksRequestState(s, id).table.includes(null)));
+  list.style.setProperty("--longest", isGiven ? '"→ given back"' : '"→ none yet"'); // its room is kept: the halves stay where they are
   const scroll = scroller({ class: "kvb-scroll", "data-half": "rows", "aria-label": "Requests. Arrow down and up follow a token's read." }, list);
   const caption = h("div", { class: "kvb-cap" }, h("b", {}, "Requests: logical blocks"), few ? "" : "a number is the physical block");
   const element = h("section", { class: "kvb-half", "aria-label": "Requests" }, caption, scroll);
@@ -112,15 +115,14 @@ function blocksRowsOf(about) {
   const { id, who, letter, size, most } = about;
   const chip = blocksChip(letter, who, id), box = h("div");
   const rows = Array.from({ length: most }, (_, logical) => {
-    const slots = blocksSlots(size, size), to = h("span", { class: "kvb-to" });
+    const slots = blocksSlots(size, size), text = h("span"), to = h("span", { class: "kvb-to" }, text);
     const row = h("div", { class: "kvb-row", "data-logical": String(logical) }, h("span", {}, `logical ${logical}`), slots.element, to);
     box.append(row);
-    return { row, slots, to };
+    return { row, slots, to, text };
   });
   const element = h("div", { class: "kvb-req", role: "listitem", "data-request": letter }, chip, box);
   blocksPaint(element, who);
-  element.style.setProperty("--back", `calc(4.4em + ${size} * (2.1em + 2px) + 1em)`);
-  const draw = blocksRequestPart(about, element, chip, (s, r) => rows.forEach(({ row, slots, to }, logical) => {
+  const draw = blocksRequestPart(about, element, chip, (s, r) => rows.forEach(({ row, slots, to, text }, logical) => {
     const block = r.table[logical], first = logical * size;
     const known = Math.max(Math.min(r.tokens.length - first, size), 0), stored = block === null ? 0 : Math.max(Math.min(r.stored - first, size), 0);
     const on = Array.from({ length: Math.max(known, stored) }, (_, slot) => (slot < stored ? "stored" : "known"));
@@ -131,7 +133,7 @@ function blocksRowsOf(about) {
     row.toggleAttribute("data-off", block === undefined && !known);
     row.toggleAttribute("data-ring", s.who === who && block !== undefined && s.blocks.has(block));
     const says = logical === 0 && !r.table.length ? (known ? "→ none yet" : blocksStatus(r)) : "";
-    to.textContent = block === undefined ? says || "→ none yet" : block === null ? "→ given back" : `→ ${block}`;
+    text.textContent = block === undefined ? says || "→ none yet" : block === null ? "→ given back" : `→ ${block}`;
     to.toggleAttribute("data-says", Boolean(says));
   }));
   function point(logical, slot) {

@@ -18,7 +18,15 @@ const TABLE_CSS = `
 .kvb-path .kvb-token{max-width:9em;overflow:hidden;text-overflow:ellipsis;white-space:pre}
 .kvb-arrow{position:absolute;inset:0;width:100%;height:100%;pointer-events:none;overflow:visible;z-index:5}
 .kvb-arrow path{fill:none;stroke:var(--focus);stroke-width:2.2}.kvb-arrow path+path{fill:var(--focus);stroke:none}
+.kvb[data-slim] .kvb-cap{column-gap:.8em}.kvb[data-slim] .kvb-key{gap:.3em}
+.kv:not(.kv-framed) .kvb[data-slim]:not([data-narrow],[data-stacked]) .kvb-long{display:none}
+.kv:not(.kv-framed) .kvb[data-stacked]{--room:22.8em}.kvb[data-stacked] .kvb-halves{grid-template:auto minmax(0,1fr)/minmax(0,1fr);gap:.4em}
+.kvb[data-stacked] .kvb-card{padding-inline:.35em}
+.kv-framed .kvb[data-stacked] .kvb-card{padding-block:0}.kv-framed .kvb[data-stacked] .kvb-cards{gap:.3em}
+.kv-framed .kvb[data-stacked] .kvb-id{margin:0}.kv-framed .kvb[data-stacked] .kvb-free{margin-top:.1em}
+.kvb[data-narrow] .kvb-away{display:none}
 `;
+const MOST_ABOVE = 6; // requests that stand above the memory, where both are wider than half of the view
 const BLOCKS_HINT = "Point at a token, or press ↓ and ↑, to follow its read from the request to the slot.";
 const BLOCKS_TICKS = "Coloured ticks are passes of a request, short ones selections; dark ones are arrivals, ends, shares, copies.";
 
@@ -206,16 +214,20 @@ VIEWS.block_table = (element, payload, options) => {
   body.append(h("div", { class: "kvb-halves" }, rows.element, memory.element), follower.words, follower.svg);
   frame.body.append(body);
 
-  function draw(i) {
-    current = i;
-    const s = stops[i], size = payload.trace.meta.block_size;
-    rows.draw(s);
-    memory.draw(s);
+  /** Scroll both halves to what the stop is about. */
+  function reveal() {
+    const s = record(), size = payload.trace.meta.block_size;
     const row = rows.byWho.get(s.who), logical = s.span ? Math.floor((s.span[1] - 1) / size) : 0;
     if (row) blocksShow(rows.scroll, row.at(logical) ?? row.element);
     const ringed = [...s.blocks].reverse();
     for (const block of ringed) if (memory.byId.has(block)) blocksShow(memory.scroll, memory.byId.get(block).card);
-    if (i === 0) for (const half of [rows, memory]) half.scroll.scrollTo(0, 0);
+    if (current === 0) for (const half of [rows, memory]) half.scroll.scrollTo(0, 0);
+  }
+  function draw(i) {
+    current = i;
+    rows.draw(record());
+    memory.draw(record());
+    reveal();
     follower.draw();
   }
   const player = createPlayer(frame, { stops, draw, ticks: BLOCKS_TICKS, at: options.at?.(stops) ?? payload.at ?? 0, onChange: options.onChange });
@@ -234,9 +246,17 @@ VIEWS.block_table = (element, payload, options) => {
     scroll.addEventListener("pointerleave", () => follower.point(null));
     scroll.addEventListener("scroll", () => follower.draw());
   }
+  const isLow = memory.density === "medium" && !rows.few && rows.byWho.size <= MOST_ABOVE && !element.closest(".kv");
+  let arranged = ""; // for which width and type
+  function arrange() {
+    const em = parseFloat(getComputedStyle(frame.root).fontSize), wide = frame.body.clientWidth;
+    if (arranged === (arranged = `${wide} ${em}`)) return;
+    for (const [name, width] of [["narrow", 46], ["slim", 68]]) body.toggleAttribute(`data-${name}`, wide < width * em);
+    body.toggleAttribute("data-stacked", isLow && (wide < 68 * em || frame.root.classList.contains("kv-framed")));
+    reveal(); // what was in sight may be out of it now; at first the view had no size
+  }
   const observer = new ResizeObserver(() => {
-    const em = parseFloat(getComputedStyle(frame.root).fontSize);
-    for (const [name, width] of [["narrow", 46], ["slim", 68]]) body.toggleAttribute(`data-${name}`, frame.body.clientWidth < width * em);
+    arrange();
     const hides = [rows, memory].some(({ scroll }) => scroll.scrollHeight > scroll.clientHeight + 1);
     body.dataset.crowded = hides && frame.root.classList.contains("kv-framed") ? "more" : "no"; // smaller type shows more blocks
     follower.draw();

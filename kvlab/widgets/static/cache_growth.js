@@ -171,7 +171,7 @@ function growthMore(scroll, labels, columns, blocks = []) {
   });
   function trim() {
     const first = hidden.right()[0];
-    const end = first ? scroll.scrollLeft + scroll.clientWidth - first.column.offsetLeft + 3 : -4;
+    const end = first ? scroll.scrollLeft + scroll.clientWidth - first.column.offsetLeft : -4;
     scroll.style.clipPath = `inset(-4px ${Math.max(end, -4)}px -4px -4px)`;
     for (const { label } of blocks) {
       const room = label.offsetLeft + label.offsetWidth - scroll.scrollLeft - side();
@@ -332,7 +332,7 @@ VIEWS.cache_growth = (element, payload, options) => {
     const token = left.querySelector(".kvg-t");
     const [top, bottom] = zone === "cells" ? [cells[0], cells.at(-1)] : [token, token];
     const x = left.offsetLeft - 3, y = top.offsetTop - 3;
-    const width = right.offsetLeft + right.offsetWidth + 3 - x, height = bottom.offsetTop + bottom.offsetHeight + 3 - y;
+    const width = right.offsetLeft + right.offsetWidth + 2 - x, height = bottom.offsetTop + bottom.offsetHeight + 3 - y;
     Object.assign(grid.ring.style, { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` });
     grid.ring.dataset.zone = zone;
     keepInSight(x, x + width);

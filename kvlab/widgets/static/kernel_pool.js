@@ -13,7 +13,7 @@ const KERNEL_POOL_CSS = `
 .kvk-line>b{font-weight:500;color:var(--soft);font-size:.92em;text-align:right;line-height:1.15}
 .kvk-tile,.kvk-table{display:flex;gap:.34em;height:1.75em;align-items:center;overflow:hidden;white-space:nowrap}
 [data-tight].kvk-tile{gap:2px}[data-tight].kvk-table{gap:2px;font-size:.82em}
-.kvk-run{display:flex;gap:2px}
+.kvk-run{display:flex;gap:2px;min-width:0}
 .kvk-s{display:grid;place-items:center;width:1.72em;height:1.6em;border-radius:4px;border:1px dashed color-mix(in srgb,var(--ink) 30%,var(--paper));font-size:.86em;line-height:1;font-weight:600;overflow:hidden}
 .kvk-s[data-on=tile]{border:1.5px solid var(--l);background:color-mix(in srgb,var(--l) 22%,var(--paper))}
 .kvk-s[data-on=read]{border:1px solid #000;background:var(--l);color:#000}

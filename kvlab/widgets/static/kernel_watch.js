@@ -9,7 +9,17 @@ const KERNEL_CSS = `
 .kv-large .kvk{font-size:.9em;--pool:9em;--code:7.9em;column-gap:1em;grid-template-columns:fit-content(17em) minmax(0,1fr) 14.2em}
 .kv-large .kvk-head{grid-template-columns:max-content minmax(0,1fr);column-gap:.35em}.kv-large .kvk-bar{gap:.1em}.kv-large .kvk-bar span{padding:0 .1em}
 .kv-large .kvk-line{grid-template-columns:minmax(0,1fr)}.kv-large .kvk-line>b{display:none}
-@media(max-width:860px){.kvk{grid-template-columns:minmax(0,1fr);--side:6em}}
+.kv[data-view=kernel_watch]>.kv-body{container:kernel/inline-size}
+@container kernel (max-width:70em){
+ .kv:not(.kv-framed) .kvk{grid-template-columns:fit-content(18em) minmax(0,1fr);column-gap:1.2em;--code:9.6em}
+ .kv:not(.kv-framed) .kvk-middle{grid-area:1/2/3/3}.kv:not(.kv-framed) .kvk-sums{grid-area:2/1;min-width:15.5em;contain:inline-size}
+ .kv:not(.kv-framed) .kvk-scroll{height:auto;max-height:11.4em}.kv:not(.kv-framed) .kvk-sums .kvk-scroll{height:var(--sums)}
+}
+@container kernel (max-width:44em){
+ .kv:not(.kv-framed) .kvk{grid-template-columns:minmax(0,1fr);--pool:19em}
+ .kv:not(.kv-framed) :is(.kvk-middle,.kvk-sums){grid-area:auto;min-width:0;contain:none}.kv:not(.kv-framed) .kvk-line{grid-template-columns:minmax(0,1fr)}
+ .kv:not(.kv-framed) .kvk-line>b{display:none}.kv:not(.kv-framed) :is(.kvk-tile,.kvk-table){flex-wrap:wrap;align-content:flex-start;height:3.7em}
+}
 `;
 const KERNEL_TICKS = "Green: a program starts; short: looks up, reads, stores; blue: maximum and sum; orange: the splits are put together.";
 const KERNEL_KINDS = { all: "C", start: "C", lookup: "S", read: "S", sum: "P", store: "S", reduce: "O", end: "C" };
@@ -25,8 +35,10 @@ VIEWS.kernel_watch = (element, payload, options) => {
   const body = h("div", { class: "kvk", "aria-hidden": "true" },
     part([h("b", {}, "Programs"), ...recorded], h("div", { class: "kvk-scroll" }, grid.element), "kvk-side"),
     middle.element,
-    part([caption], sums.element, "kvk-side"),
+    part([caption], sums.element, "kvk-side kvk-sums"),
     part([h("b", {}, "The kernel's source"), code.name, ran], code.element, "kvk-source"));
+  const heads = payload.reduces.length ? payload.group * payload.kv_heads : 0; // of a request: each has a share
+  body.style.setProperty("--sums", `${Math.min(Math.max(payload.group * 3.3, heads * 1.9), 11.4)}em`);
   frame.body.append(body);
 
   function draw(i) {

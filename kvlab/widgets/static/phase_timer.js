@@ -2,9 +2,9 @@
 
 const PHASE_TIMER_CSS = `
 .kv[data-view=phase_timer]{padding:.7em 1.15em .6em}.kv[data-view=phase_timer]>.kv-head{margin-bottom:.3em}
-.kv[data-view=phase_timer] .kve-controls{display:grid;grid-template-columns:repeat(14,minmax(0,1fr));align-items:end;gap:.3em 1em;margin-bottom:.45em}
-.kv[data-view=phase_timer] .kve-field.kve-field{max-width:none;gap:.1em;font-size:1em;grid-column:span 2}
-.kv[data-view=phase_timer] .kve-field.kve-field:is([data-control=model],[data-control=lengths]){grid-column:span 3}
+.kv[data-view=phase_timer] .kve-controls{display:grid;grid-template-columns:repeat(2,fit-content(15em)) minmax(0,1.4fr) minmax(0,1.05fr) minmax(0,.8fr) minmax(0,.85fr);align-items:end;gap:.3em .9em;margin-bottom:.45em}
+.kv[data-view=phase_timer] .kve-field.kve-field{max-width:none;gap:.1em;font-size:1em}
+.kv[data-view=phase_timer] select{padding-inline:.3em .1em}.kv[data-view=phase_timer]:not(.kv-large) select{font-size:.95em}
 .kv[data-view=phase_timer] :is(select,input[type=text]){height:2em}.kv[data-view=phase_timer] input[type=range]{height:2em}
 .kvm{display:flex;align-items:center;gap:.6em;margin-bottom:.4em}
 .kv .kvm button{width:auto;padding:0 1em;display:inline-flex;align-items:center;gap:.4em;font-weight:600}
@@ -20,7 +20,7 @@ const PHASE_TIMER_CSS = `
 .kv-large[data-view=phase_timer] .kve-field input{font-size:.82em}.kv[data-view=phase_timer].kv-large>.kv-head,.kv-large .kvm{margin-bottom:.2em}
 .kv[data-view=phase_timer] .kve-error{margin-bottom:.3em;padding:.2em .8em}
 @media(min-width:1600px) and (min-height:900px){.kv[data-view=phase_timer]:not(.kv-large) .kvf{height:27em}}
-@media(max-width:760px){.kv[data-view=phase_timer] .kve-field.kve-field{grid-column:span 7}.kv[data-view=phase_timer] .kvf{height:auto}}
+@media(max-width:760px){.kv[data-view=phase_timer] .kve-controls{grid-template-columns:repeat(2,minmax(0,1fr))}.kv[data-view=phase_timer] .kvf{height:auto}}
 @media(prefers-reduced-motion:reduce){.kvm-bar i{transition:none}}
 `;
 const STOP_ICON = "M4.5 4.5h11v11h-11z";

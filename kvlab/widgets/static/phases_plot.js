@@ -1,8 +1,9 @@
 // Plots of the view "prefill against decode": logarithmic boxes, the roof, curves over a size (section 21.2).
 // Lines are drawn in a box of 100 by 100; texts and dots are elements above it, so that they keep their shape.
 
+const PHASES_RING = 1.2; // the chosen dot's size, as a share of the others'
 const PHASES_CSS = `
-.kvf{--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
+.kvf{--ring:${PHASES_RING};--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
 .kvf-side{display:grid;grid-template-rows:auto minmax(0,1fr);min-height:0}
 .kvf-curves{display:grid;grid-template:minmax(0,1fr) minmax(0,1.14fr)/repeat(2,minmax(0,1fr));min-height:0}
 .kvf-caption{display:flex;flex-wrap:wrap;gap:0 1.1em;font-size:.92em;color:var(--soft);white-space:nowrap;line-height:1.5}
@@ -26,15 +27,15 @@ const PHASES_CSS = `
 .kvf-tag[data-name=y]{left:-4em;bottom:calc(100% + .25em);color:var(--ink)}
 .kvf-tag[data-name=x]{right:0;top:calc(100% + 1.45em);color:var(--ink)}
 .kvf-tag[data-placed]{color:var(--ink);text-shadow:0 0 2px var(--paper),0 0 3px var(--paper),0 0 5px var(--paper);pointer-events:none}
-.kvf-tag[data-roof]{font-weight:600}.kvf-tag[data-roof=ridge]{font-weight:400}
-.kvf-tag[data-share]{left:.5em;top:-.2em;color:var(--ink);font-size:.95em}.kvf-tag[data-share] b{font-size:1.25em;font-weight:750}
+.kvf-tag[data-roof]{font-weight:600}.kvf-tag[data-roof=memory]{color:color-mix(in srgb,var(--M) 62%,var(--ink))}.kvf-tag[data-roof=arithmetic]{color:color-mix(in srgb,var(--A) 55%,var(--ink))}.kvf-tag[data-roof=ridge]{font-weight:400}
+.kvf-tag[data-share]{left:.2em;top:-.2em;padding:0 .3em;background:var(--paper);color:var(--ink);font-size:.95em}.kvf-tag[data-share] b{font-size:1.25em;font-weight:750}
 .kvf-dot{position:absolute;display:grid;place-items:center;width:1.45em;height:1.45em;margin:0 0 -.72em calc(-.72em + var(--shift,0em));font-size:.85em;font-weight:700;line-height:1;
  background:var(--P);color:#fff;border:1.5px solid var(--paper);z-index:1;cursor:pointer}
 .kvf-dot[data-phase=decode]{background:var(--D);color:#000;border-radius:50%}
 .kvf-dot[data-cached]{outline:2px dashed var(--ink);outline-offset:1px}
 .kvf-curves .kvf-dot{font-size:.8em}.kvf-curves .kvf-tag{font-size:.95em}
 .kvf-exact{position:absolute;width:5px;height:5px;margin:0 0 -2.5px -2.5px;border-radius:50%;background:var(--ink);box-shadow:0 0 0 1px var(--paper);z-index:2}
-.kvf-dot[data-near]{z-index:3;transform:scale(1.2);box-shadow:0 0 0 2.5px var(--paper),0 0 0 5px var(--ink)}
+.kvf-dot[data-near]{z-index:3;transform:scale(var(--ring));box-shadow:0 0 0 2.5px var(--paper),0 0 0 5px var(--ink)}
 .kvf-key{display:inline-grid;position:static;margin:0 .35em 0 0;font-size:.8em;vertical-align:-.2em;cursor:default}
 .kvf-empty{position:absolute;inset:0;display:grid;place-items:center;color:var(--soft)}.kvf-roof .kvf-empty{font-size:1.5em;font-weight:600;color:var(--ink)}
 .kv-large .kvf{font-size:.9em;height:23em}.kv-large .kvf-tag{color:var(--ink);font-size:.9em}.kv-large .kvf-curves .kvf-tag{font-size:1.04em}
@@ -189,6 +190,7 @@ function phasesRoof({ roof, points }) {
     return { line, dot: dots[i] };
   });
   const [arithmetic, memory, ridgeTag] = phasesRoofTags(plot, roof, xs, ys);
+  const gaps = points.map(({ intensity, reached, attainable }) => [intensity, reached, attainable]);
   const placed = [ridgeTag, arithmetic, memory, ...points.map((point, i) => phasesDotTag(plot, point, dots[i]))];
   const roofLine = (part) => (part < 0.5 ? [start * (ridge / start) ** (2 * part), start * bandwidth * (ridge / start) ** (2 * part)] : [ridge * (xs[1] / ridge) ** (2 * part - 1), rate]);
   const share = plot.tag("", { "data-share": "" });
@@ -202,7 +204,7 @@ function phasesRoof({ roof, points }) {
     const { limit, cells, share: text } = points[index], [took, bytes, flops] = cells.slice(3);
     share.replaceChildren(`at least ${limit === "memory" ? bytes : flops} of ${took}: `, h("b", {}, text));
   };
-  return { element: plot.element, near, settle: () => phasesPlaceTags(plot, dots, placed, roofLine) };
+  return { element: plot.element, near, settle: () => phasesPlaceTags(plot, dots, placed, { roofLine, gaps }) };
 }
 
 // ---- words in the roofline: each where it covers no dot and no other word, and at best no part of the roof
@@ -211,10 +213,16 @@ function phasesRoof({ roof, points }) {
 function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meets }, xs, ys) {
   const low = Math.max(xs[0], ys[0] / bandwidth), em = (size) => size.tall / 1.3;
   const tag = (name, words) => plot.tag(words, { "data-roof": name, "data-placed": "" });
-  const slope = (size) => [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.9].flatMap((part) => {
-    const x = low * (ridge / low) ** part, at = plot.at(x, x * bandwidth); // part: how far up the slope
-    return [[at.x - size.wide - 0.6 * em(size), at.y - 0.9 * size.tall], [at.x + 0.9 * em(size), at.y - 0.3 * size.tall]];
-  });
+  const slope = (size) => { // left of it, over its left end, right of it
+    const parts = [0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.9].map((part) => low * (ridge / low) ** part); // how far up
+    const on = parts.map((x) => plot.at(x, x * bandwidth)), start = plot.at(low, low * bandwidth), top = plot.at(ridge, rate);
+    const rise = (top.y - start.y) / (top.x - start.x), over = Math.min(3 + size.wide + 0.4 * em(size), top.x);
+    return [
+      ...on.map((at) => [at.x - size.wide - 0.6 * em(size), at.y - 0.9 * size.tall]),
+      [3, start.y + rise * (over - start.x) - size.tall - 2],
+      ...on.map((at) => [at.x + 0.9 * em(size), at.y - 0.3 * size.tall]),
+    ];
+  };
   const flat = (size) => {
     const at = plot.at(ridge, rate), far = plot.at(xs[1], rate).x - size.wide - 2;
     return [0, 1, 1.4, 1.8, 2.2, 2.6, -2.3, -2.7, -3.3].flatMap((up) => [at.x + 0.6 * em(size), far, (at.x + far) / 2].map((x) => [x, at.y - (1.15 + up) * size.tall]));
@@ -230,28 +238,32 @@ function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meet
 /** A pass's size beside its dot; where nothing is free it is left out, the dot's title and the text line have it. */
 function phasesDotTag(plot, { label }, dot) {
   const places = ({ wide, tall }) => {
-    const { x, y, r } = plot.around(dot), [right, left, middle] = [x + r + 3, x - r - 3 - wide, x - wide / 2];
-    const [above, below] = [y - r - tall, y + r];
+    const { x, y, r } = plot.around(dot), far = PHASES_RING * (r + 5) + 2; // beyond the ring of the chosen dot
+    const [right, left, middle, above, below] = [x + far, x - far - wide, x - wide / 2, y - far - tall, y + far];
     return [[right, y - tall / 2], [left, y - tall / 2], [middle, below], [middle, above], [right, below], [left, below], [right, above], [left, above]];
   };
   return { element: plot.tag(label, { "data-placed": "", "data-label": "" }), places };
 }
 
 /** Runs again whenever the plot's size or its type changes. Nothing is placed before it has a size. */
-function phasesPlaceTags(plot, dots, tags, roofLine) {
+function phasesPlaceTags(plot, dots, tags, { roofLine, gaps }) {
   const { clientWidth: width, clientHeight: height } = plot.box;
   if (!width) return;
   const boxOf = (x, y, wide, tall) => ({ left: x, right: x + wide, top: y, low: y + tall });
   const meets = (a, b) => a.left < b.right && b.left < a.right && a.top < b.low && b.top < a.low;
-  const taken = dots.map((dot) => plot.around(dot)).map(({ x, y, r }) => boxOf(x - r, y - r, 2 * r, 2 * r));
+  const square = ({ x, y }, r) => boxOf(x - r, y - r, 2 * r, 2 * r), places = dots.map(plot.around);
+  const taken = places.map((place) => square(place, place.r));
   const sizes = tags.map(({ element }) => ({ wide: element.offsetWidth, tall: element.offsetHeight }));
   taken.push(boxOf(0, -8, Math.min(width, 15 * sizes[0].tall), 1.3 * sizes[0].tall)); // the chosen pass's share
-  const roof = Array.from({ length: 61 }, (_, i) => plot.at(...roofLine(i / 60))).map(({ x, y }) => boxOf(x - 1, y - 1, 2, 2));
-  tags.forEach(({ element, places }, i) => {
+  const roof = Array.from({ length: 61 }, (_, i) => plot.at(...roofLine(i / 60))).map((place) => square(place, 1));
+  const lines = gaps.map(([x, from, to]) => [plot.at(x, from), plot.at(x, to)]).map(([low, top]) => boxOf(top.x - 1, top.y, 2, low.y - top.y));
+  const better = [...roof, ...lines, ...places.map((place) => square(place, PHASES_RING * place.r + 3))]; // not to be covered where there is a choice
+  tags.forEach(({ element, places: toTry }, i) => {
     const { wide, tall } = sizes[i], inside = ({ left, right, top, low }) => left >= 1 && right <= width + 6 && top >= -4 && low <= height;
-    const tried = places(sizes[i]).map(([x, y]) => boxOf(x, y, wide, tall)).filter(inside);
+    const tried = toTry(sizes[i]).map(([x, y]) => boxOf(x, y, wide, tall)).filter(inside);
     const free = tried.filter((one) => !taken.some((other) => meets(one, other)));
-    const box = free.find((one) => !roof.some((point) => meets(one, point))) ?? free[0];
+    const clear = (of) => free.find((one) => !of.some((other) => meets(one, other)));
+    const box = clear(better) ?? clear(roof) ?? free[0];
     element.style.visibility = box ? "" : "hidden";
     if (!box) return;
     taken.push(box);

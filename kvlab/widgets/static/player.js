@@ -120,7 +120,7 @@ html:is(.navy,.coal,.ayu) .kv,body[data-jp-theme-light=false] .kv{${DARK}}
  border:1px solid var(--line);border-radius:6px;background:var(--paper);color:var(--ink);cursor:pointer}
 .kv button:hover{background:var(--wash)}
 .kv button[aria-pressed=true],.kv .kv-play{border-color:var(--focus);color:var(--focus)}
-.kv button[aria-disabled=true]{opacity:.4;cursor:default}
+.kv button:is(:disabled,[aria-disabled=true]){opacity:.4;cursor:default}.kv button:is(:disabled,[aria-disabled=true]):hover{background:var(--paper)}
 .kv button svg{width:1.2em;height:1.2em;fill:currentColor;fill-rule:evenodd}
 .kv-track{position:relative;flex:1;height:2.3em;min-width:5em;margin:0 1em;cursor:pointer;touch-action:none;border-radius:6px}
 .kv-track::before{content:"";position:absolute;left:0;right:0;top:50%;height:4px;margin-top:-2px;border-radius:2px;background:var(--line)}

@@ -135,7 +135,7 @@ function createScriptField(control, onChange) {
     const running = offers.requests.filter((r) => r.running), child = name.value.trim() || offers.next;
     const { last } = padSplit(script), size = offers.requests.find((r) => r.name === source.input.value)?.tokens;
     if (size) shared.input.max = String(size);
-    const none = running.length ? "" : "no request is running: admit one first";
+    const none = running.length ? "" : "no request is running: admit one first", still = parts.element.disabled ? "this needs a running kernel" : "";
     const say = {
       append: [none, `select and process one more token of ${who.input.value}`], finish: [none, `${who.input.value} ends and gives its blocks back`],
       fork: [none, `${child} continues from ${who.input.value}`], share: [offers.requests.length ? "" : "there is no request yet: admit one first", `${child} begins with tokens of ${source.input.value}`],
@@ -143,8 +143,8 @@ function createScriptField(control, onChange) {
       redo: [redo.length ? "" : "nothing was taken back", `put back: ${redo.at(-1)} (Ctrl+Shift+Z)`],
     };
     for (const [action, [reason, words]] of Object.entries(say)) {
-      buttons[action].setAttribute("aria-disabled", String(Boolean(reason)));
-      buttons[action].title = reason || words;
+      buttons[action].setAttribute("aria-disabled", String(Boolean(still || reason)));
+      buttons[action].title = still || reason || words;
     }
     buttons.fork.textContent = `Fork as ${child.length > 8 ? `${child.slice(0, 7)}…` : child}`;
   }

@@ -13,7 +13,7 @@ const CELLS_CSS = `
 .kvs-c[data-k=P]{--f:#0072b2;--t:#fff}.kvs-c[data-k=D]{--f:#e69f00}
 .kvs-c[data-k=w]{--f:color-mix(in srgb,var(--ink) 7%,var(--paper));--t:var(--ink);stroke:color-mix(in srgb,var(--ink) 40%,var(--paper));stroke-dasharray:3 3}
 .kvs-c[data-k=i]{--f:var(--paper);--t:var(--soft);stroke:color-mix(in srgb,var(--ink) 30%,var(--paper))}
-.kvs-c[data-k=x]{--f:#d55e00}.kvs-c[data-k=O]{--f:#cc79a7}.kvs-c[data-k=L]{--f:#56b4e9}
+.kvs-c[data-k=x]{--f:#a84a00;--t:#fff}.kvs-c[data-k=O]{--f:#cc79a7}.kvs-c[data-k=L]{--f:#56b4e9}
 .kvs-c[data-k=s]{--f:color-mix(in srgb,var(--ink) 22%,var(--paper));--t:var(--ink)}.kvs-c[data-k="!"]{--f:#f0e442}
 .kvs-thin .kvs-c{stroke:none}.kvs-thin .kvs-c[data-k=w]{--f:color-mix(in srgb,var(--ink) 22%,var(--paper))}
 .kvs-h{fill:none;stroke:rgb(0 0 0/.42);stroke-width:1.2}.kvs-h[data-k=w]{stroke:color-mix(in srgb,var(--ink) 24%,var(--paper))}.kvs-h[data-k=s]{stroke:var(--soft)}.kvs-h[data-k=x]{stroke:rgb(0 0 0/.26)}

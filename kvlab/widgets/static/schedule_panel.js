@@ -4,7 +4,7 @@ const SCHEDULE_CSS = `
 .kvs{position:relative;--names:5.6em;--delays:13.2em}
 .kvs-line{display:grid;grid-template-columns:var(--names) minmax(0,1fr) var(--delays);align-items:center}
 .kvs-axis{height:1.25em;color:var(--soft)}.kvs-axis *{white-space:nowrap}.kvs-axis>*>*{font-size:.86em}
-.kvs-scale{position:relative;height:1.45em}.kvs-scale span{position:absolute;top:0;transform:translateX(-50%)}
+.kvs-scale{position:relative;height:1.45em}.kvs-scale span{position:absolute;top:0;transform:translateX(-50%)}.kvs-scale .kvs-here{z-index:4;padding:0 .2em;background:var(--paper);color:var(--ink);font-weight:650}
 .kvs-four{display:grid;grid-template-columns:repeat(4,1fr);padding:0 1.1em 0 .5em;text-align:right}
 .kvs-title{display:flex;gap:.9em;align-items:baseline;height:1.55em;white-space:nowrap;overflow:hidden}
 .kvs-title>*{position:relative;z-index:4;background:var(--paper)}.kvs-title b{font-weight:650}.kvs-sum{color:var(--soft);overflow:hidden;text-overflow:ellipsis;min-width:0}
@@ -24,17 +24,22 @@ const SCHEDULE_CSS = `
 .kv[data-view=schedule] .kv-say-text,.kv[data-view=schedule] .kv-ghost{white-space:pre-line}
 .kv[data-view=schedule]>.kv-say{margin:.6em 0 .5em}
 .kv .kvs-b{width:auto;min-width:2.3em;padding:0 .6em;white-space:nowrap}
-.kv .kv .kvs-sum{display:none}.kv .kv .kvs-title{height:1.3em}.kv .kv .kvs-count{line-height:1.1}
+.kv .kv .kvs-legend{min-height:1.4em;justify-content:flex-end}.kv .kv .kvs-sum{display:none}.kv .kv .kvs-title{height:1.3em}.kv .kv .kvs-count{line-height:1.1}
 .kv-large:has(.kvs) .kve-lines>:nth-last-child(-n+2){display:none}
-.kv[data-view=editor]:has(.kvs) .kve-controls{display:grid;grid-template-columns:repeat(24,minmax(0,1fr));align-items:end;gap:.35em .9em}
-.kv[data-view=editor]:has(.kvs) .kve-field{max-width:none;grid-column:span 6}
-.kv[data-view=editor]:has(.kvs) .kve-field[data-kind=choice]{grid-column:span 4}
-.kv[data-view=editor]:has(.kvs) .kve-field[data-control=presets]{grid-column:span 6}.kv[data-view=editor]:has(.kvs) .kve-field[data-control=arrivals]{grid-column:span 5}
-.kv[data-view=editor]:has(.kvs) .kve-field:is([data-control=policy],[data-control=admission],[data-control=order]){grid-column:span 3}
+.kv[data-view=editor]:has(.kvs) .kve-controls{align-items:end;gap:.35em .6em}
+.kv[data-view=editor]:has(.kvs) .kve-controls>.kve-field{max-width:none;flex:0 1 calc((100% - 1.9em)/4)}
+.kv[data-view=editor]:has(.kvs) .kve-controls>.kve-field[data-kind=choice]{flex-basis:calc((100% - 3.1em)*var(--part,.241))}
+.kv .kve-field[data-control=arrivals]{--part:.226}.kv .kve-field[data-control=policy]{--part:.135}.kv .kve-field[data-control=compare]{--part:.18}
+.kv .kve-field[data-control=admission]{--part:.116}.kv .kve-field[data-control=order]{--part:.102}
+.kv[data-view=editor]:has(.kvs) .kve-field select{padding-inline:.3em .1em}.kv:not(.kv-large)[data-view=editor]:has(.kvs) .kve-field select{font-size:.95em}
 .kv[data-view=editor]:has(.kvs) .kve-lines{min-height:0;margin-bottom:.3em;gap:0 .9em;font-size:.94em}
 .kv .kv[data-view=schedule]{padding-top:.35em}.kv .kv[data-view=schedule]>.kv-say{font-size:.94em;padding-block:.35em}
 .kv-large .kvs{--names:5.1em;--delays:12em}.kv-large .kvs-c{stroke-width:1.5}
-@media(max-width:760px){.kvs{--names:4.9em;--delays:10em}.kvs-four{padding:0 .3em}.kvs-count:first-child{font-size:.78em}}
+@media(max-width:760px){
+ .kvs{--names:4.9em;--delays:10em}.kvs-four{padding:0 .3em}.kvs-count:first-child{font-size:.78em}
+ .kv[data-view=editor]:has(.kvs) .kve-controls>.kve-field[data-kind=choice]{flex-basis:calc((100% - 1.3em)/3)}
+}
+@media(max-width:600px){.kv[data-view=editor]:has(.kvs) .kve-controls>.kve-field[data-control=arrivals]{grid-column:1/-1!important}}
 `;
 const SCHEDULE_FULL = 1.9; // em, a row with room
 
@@ -46,9 +51,8 @@ function scheduleLine(line, rowHeight) {
 }
 
 /** One run: title, rows, two charts. `draw` lays it out anew, `show` tells the counts at a step. */
-function schedulePanel(run, { payload, legend, most }) {
+function schedulePanel(run, { payload, most }) {
   const title = h("div", { class: "kvs-title" }, h("b", {}, run.title), h("span", { class: "kvs-sum", title: run.summary }, run.summary));
-  if (legend) title.append(legend);
   const scroll = h("div", { class: "kvs-scroll", "data-run": run.title });
   const lines = { waiting: h("div", { class: "kvs-line" }), free: h("div", { class: "kvs-line" }) };
   const told = { waiting: h("span", { class: "kvs-count", "data-count": "waiting" }), free: h("span", { class: "kvs-count", "data-count": "free" }) };
@@ -127,10 +131,10 @@ function scheduleDelays(run, { clock, unit }, rowHeight, named) {
 function scheduleBudget({ root, body }, runs, em, nested) {
   if (root.closest(".kv-framed")) {
     const style = getComputedStyle(body), room = body.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom);
-    return Math.max((room - 1.25 * em) / runs - (nested ? 3.3 : 3.9) * em - 5, 2.6 * em);
+    return Math.max((room - (nested ? 2.6 : 1.25) * em) / runs - (nested ? 3.3 : 3.9) * em - 5, 2.6 * em);
   }
   const large = root.classList.contains("kv-large"), whole = nested ? (large ? 22.2 : 27.4) : large ? 34 : 42;
-  const around = (nested ? 8.9 : 13.4) + 1.45 * Math.max(runs - 2, 0) + (nested ? 3.35 : 4.1) * runs;
+  const around = (nested ? 10.2 : 13.4) + 1.45 * Math.max(runs - 2, 0) + (nested ? 3.35 : 4.1) * runs;
   const tall = large ? 0 : Math.max(innerHeight - 720, 0) / em; // large type grows with the screen by itself
   const more = Math.max(root.querySelector(".kv-say").offsetHeight / em - 3.9, 0); // a sentence of many lines
   return Math.max((whole + tall - around - more) / runs, 2.6) * em;

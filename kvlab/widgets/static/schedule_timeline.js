@@ -111,8 +111,9 @@ function scheduleBody(frame, payload, runs) {
   const nested = frame.root.parentElement.closest(".kv") !== null, timed = payload.clock === "time";
   const most = { waiting: Math.max(...runs.flatMap((run) => run.waiting)), free: Math.max(...runs.map((run) => run.blocks)) };
   const legend = scheduleLegend(runs);
-  if (!nested) frame.heading.querySelector(".kv-hint").replaceWith(legend);
-  const panels = runs.map((run, r) => schedulePanel(run, { payload, legend: nested && r === 0 ? legend : null, most }));
+  if (nested) frame.body.append(legend); // there its heading is not shown
+  else frame.heading.querySelector(".kv-hint").replaceWith(legend);
+  const panels = runs.map((run) => schedulePanel(run, { payload, most }));
   const scale = h("div", { class: "kvs-scale" });
   const heads = ["wait", "TTFT", "gap", "end"].map((name) => h("span", {}, name));
   const four = h("div", { class: "kvs-four", title: `delays in ${timed ? payload.unit : "steps"}: before the first part in a step, until the first output, the longest between two outputs, until the end` }, ...heads);
@@ -134,7 +135,8 @@ function scheduleTimeline(element, payload, options, again) {
   }));
   const from = Math.min(...runs.map((run) => run.from)), to = Math.max(...runs.map((run) => run.to));
   const camera = scheduleCamera(from, to, places.length - 1);
-  let current = 0, size = null, zooms = null;
+  const step = h("span", { class: "kvs-here" });
+  let current = 0, size = null, zooms = null, marks = [];
 
   const here = () => places[current][0] ?? from;
   const x = (at) => ((at - camera.view[0]) * size.inner) / (camera.view[1] - camera.view[0]);
@@ -143,11 +145,12 @@ function scheduleTimeline(element, payload, options, again) {
     const inner = timed ? measured.width : Math.min(measured.width, steps * measured.full * 6);
     size = { ...measured, inner, x, view: camera.view, cell: inner / steps };
     for (const panel of panels) panel.draw(size);
-    scale.replaceChildren(...scheduleTicks(camera.view, inner, size.full * (timed ? 5 : 2.2), !timed).map((at) => {
-      const label = h("span", {}, timed ? String(at) : thousands(at));
-      label.style.left = `${x(at) + (timed ? 0 : size.cell / 2)}px`;
-      return label;
-    }));
+    marks = scheduleTicks(camera.view, inner, size.full * (timed ? 5 : 2.2), !timed).map((at) => {
+      const label = h("span", {}, timed ? String(at) : thousands(at)), left = x(at) + (timed ? 0 : size.cell / 2);
+      label.style.left = `${left}px`;
+      return { label, left };
+    });
+    scale.replaceChildren(...marks.map(({ label }) => label), step);
     body.dataset.zoom = camera.zoom;
     zooms?.update();
     place();
@@ -158,7 +161,20 @@ function scheduleTimeline(element, payload, options, again) {
     cursor.hidden = at === null;
     cursor.style.width = `${Math.max(x(end) - x(at), 3)}px`;
     cursor.style.transform = `translateX(${(size.left + x(at)).toFixed(1)}px)`;
+    placeStep(at);
     runs.forEach((_, r) => panels[r].show(steps[r]));
+  }
+  /** The cursor's own number, whether or not the axis has it; numbers that it would cover make way. */
+  function placeStep(at) {
+    step.hidden = timed || at === null;
+    const left = x(at) + size.cell / 2, digit = 0.52 * size.full, text = step.hidden ? "" : thousands(at);
+    step.textContent = text;
+    step.style.left = `${left}px`;
+    step.style.background = size.cell > digit * text.length + 8 ? "none" : ""; // else it lies on the cursor's edges
+    for (const mark of marks) {
+      const covered = !step.hidden && Math.abs(mark.left - left) < (digit * (text.length + mark.label.textContent.length)) / 2 + 4;
+      mark.label.style.visibility = covered ? "hidden" : "";
+    }
   }
   function draw(i) {
     current = i;

@@ -33,7 +33,7 @@ const TTFT_CSS = `
 .kvt-chip{display:inline-block;min-width:1.5em;padding:0 .3em;border-radius:3px;background-color:var(--c);color:var(--t);text-align:center;font-weight:650;line-height:1.35}
 .kvt-chip+span{display:block;overflow:hidden;text-overflow:ellipsis}
 .kv-large .kvt{font-size:.88em}
-@container kvt (max-width:62em){.kv .kvt table{width:max-content;min-width:100%;table-layout:auto}}
+@container kvt (max-width:80em){.kv .kvt table{width:max-content;min-width:100%;table-layout:auto}}
 @container kvt (max-width:46em){
  .kvt-bars{grid-template-columns:3.6em minmax(0,1fr) 5.4em}
  .kv .kvt table{font-size:.88em}
