@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,10 @@ def expected(payload: dict, state: dict) -> dict:
     return {"blocks": blocks, "requests": requests, "free": state["free"][:24]}
 
 
-@pytest.mark.parametrize("name", ["chapter", "forks", "random 1", "random 5", "random 8"])
+LONG = pytest.param("random 1", marks=pytest.mark.soak)
+
+
+@pytest.mark.parametrize("name", ["chapter", "forks", LONG, "random 5", "random 8"])
 def test_at_every_stop_the_page_shows_the_trace_s_frame(opened, name: str) -> None:
     makes = {"chapter": chapter, "forks": forks}
     trace = makes[name]() if name in makes else random_run(int(name.split()[1]))
@@ -253,8 +257,14 @@ def test_cards_say_who_holds_them_and_copies_are_marked(opened) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["chapter", "forks", "random", "large"])
-@pytest.mark.parametrize("width", [700, 1280, 1900])
+SHOWN = [("chapter", 700), ("forks", 1280), ("random", 700), ("large", 1280), ("large", 1900)]
+ALL_SHOWN = [*product(("chapter", "forks", "random", "large"), (700, 1280, 1900))]
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [pytest.param(*p, marks=[] if p in SHOWN else pytest.mark.soak) for p in ALL_SHOWN],
+)
 def test_nothing_moves_whatever_is_shown(opened, name: str, width: int) -> None:
     makes = {
         "chapter": chapter,

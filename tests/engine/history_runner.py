@@ -13,6 +13,7 @@ from kvlab.core.kv_cache_manager import KVCacheManager
 from kvlab.core.scheduler import Scheduler
 from kvlab.core.scheduler_config import SchedulerConfig
 from kvlab.core.scheduler_output import SampledToken
+from kvlab.core.windows import SlidingWindow
 from kvlab.engine import LLMEngine
 
 VOCAB = 50
@@ -116,6 +117,19 @@ def make_engine(
     )
     scheduler = Scheduler(manager, SchedulerConfig(**limits))
     return LLMEngine(scheduler, HistoryRunner(block_size, window), StepClock(), eos)
+
+
+def make_reserved(window, block_size, spare, chunk):
+    """Reserved admission behind a window: room for three requests and `spare` blocks more."""
+    most = SlidingWindow(window, block_size).most_blocks(1000, chunk)
+    return make_engine(
+        *(3 * most + spare, block_size),
+        window=window,
+        admission="reserved",
+        prefill_chunk=chunk,
+        max_num_batched_tokens=64,
+        max_num_seqs=5,
+    )
 
 
 def alone(prompt, max_tokens, sample_index=0):

@@ -1,12 +1,11 @@
 """Reserved admission behind a window counts a shared block once (block size 4, window 8)."""
 
-from history_runner import alone, make_engine, run_checked
+from history_runner import alone, make_reserved, run_checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_cases import ask, engine_with, members
 
 from kvlab.core.request import FinishReason, SamplingParams
-from kvlab.core.windows import SlidingWindow
 
 WINDOW = 8
 
@@ -64,11 +63,7 @@ def test_nobody_who_was_admitted_is_preempted_where_prompts_begin_alike(
     plans, window, size, spare, chunk
 ):
     """Prompts of `shared` common tokens and some of their own; one more comes in each step."""
-    most = SlidingWindow(window, size).most_blocks(1000, chunk)
-    engine = make_engine(
-        3 * most + spare, size, window=window, admission="reserved",
-        prefill_chunk=chunk, max_num_batched_tokens=64, max_num_seqs=5,
-    )  # fmt: skip
+    engine = make_reserved(window, size, spare, chunk)
     everyone = []
     for i, (shared, own, outputs, n) in enumerate(plans):
         prompt = [*range(shared), *range(100 + 20 * i, 100 + 20 * i + own)]

@@ -2,14 +2,13 @@
 pools, prompts longer than the pool, preemption, forks, the CPU tier; outputs as if undisturbed."""
 
 import pytest
-from history_runner import alone, make_engine, run_checked
+from history_runner import alone, make_engine, make_reserved, run_checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiered_runner import ask, check_empty, make_tiered, run_tiered
 
 from kvlab.core.request import FinishReason, Request, RequestStatus, SamplingParams
 from kvlab.core.step_cost import CostModel
-from kvlab.core.windows import SlidingWindow
 from kvlab.simulated_engine import SimulatedEngine
 
 WINDOW = 8
@@ -228,11 +227,7 @@ work = st.lists(
 def test_reserved_admission_never_preempts_behind_a_window_either(
     plans, window, size, spare, chunk
 ):
-    most = SlidingWindow(window, size).most_blocks(1000, chunk)
-    engine = make_engine(
-        3 * most + spare, size, window=window, admission="reserved",
-        prefill_chunk=chunk, max_num_batched_tokens=64, max_num_seqs=5,
-    )  # fmt: skip
+    engine = make_reserved(window, size, spare, chunk)
     todo, step, everyone = sorted(enumerate(plans), key=lambda p: p[1][3]), 0, []
     while todo or engine.has_unfinished_requests():
         while todo and todo[0][1][3] <= step:
