@@ -52,7 +52,7 @@ const BUDGET_CSS = `
 .kv[data-view=editor]:has(.kvy) .kve-field{max-width:none;grid-column:span 2}.kv[data-view=editor]:has(.kvy) .kve-field[data-control=model]{grid-column:span 3}.kv[data-view=editor]:has(.kvy) .kve-field[data-kind=text]{grid-template-columns:minmax(0,1fr);gap:.15em;grid-column:span 3}.kv-large:has(.kvy) textarea{font-size:.82em}
 .kv .kv[data-view=memory_budget]>.kv-say{margin:.4em 0 .3em;padding:.35em .8em}.kv .kv[data-view=memory_budget]>.kv-say .kv-say-text{min-height:4.35em}
 @media(min-width:1600px){.kv .kv[data-view=memory_budget]>.kv-say .kv-say-text{min-height:2.9em}}
-.kv-large .kvy{font-size:.79em;gap:.3em}.kv-large .kvy-cols{height:12em}.kv-large .kv[data-view=memory_budget]>.kv-say{font-size:.8em}
+.kv-large .kvy{font-size:.86em;gap:.3em}.kv-large .kvy-cols{height:12em}.kv-large .kv[data-view=memory_budget]>.kv-say{font-size:.8em}
 @media(max-width:760px){.kvy-parts{grid-template-columns:repeat(3,minmax(0,1fr))}.kv[data-view=editor]:has(.kvy) .kve-field.kve-field{grid-column:span 6}.kvy-cols{grid-template-columns:minmax(0,1fr);height:auto}.kvy-plot{height:13.2em}}
 `;
 
