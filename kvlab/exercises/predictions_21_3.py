@@ -75,8 +75,8 @@ LONGER_PROMPTS = Prediction(
 BOTH_BEGUN = Prediction(
     id="21.3-p4",
     question=(
-        "A pool of 2,047 blocks. A will need 1,600 of them and B 1,200; both have begun, since "
-        "their first chunks fitted. What happens when no block is left?"
+        "A pool of 2,047 blocks. A will need 1,600 of them and B 1,200. A came first, and both "
+        "have begun, since their first chunks fitted. What happens when no block is left?"
     ),
     kind=Choice(
         (
@@ -106,8 +106,8 @@ RECOMPUTED = Prediction(
     id="21.3-p5",
     question=(
         "A request with a prompt of 100 tokens has given 30 outputs when its blocks are taken "
-        "away. Nothing is cached. How many of its positions are computed before it gives output "
-        "31?"
+        "away. Nothing is cached. How many of its positions are computed from then on, before it "
+        "gives output 31?"
     ),
     kind=Number("positions"),
     mistakes=(

@@ -84,11 +84,15 @@ def blocks_told(story: Story, left_out: int = 0) -> str:
             f" {left_out:,} more free {'block is' if left_out == 1 else 'blocks are'} not drawn."
         )
     return (
-        f"Step {now.step} leaves {count(len(now.tables), 'request')} with blocks, the most of any "
-        f"pass. {held:,} of {held + len(now.free):,} blocks are held: {whose}. {filled:,} of "
+        f"In the pass of step {now.step}, {_hold(len(now.tables))}; no pass has more. "
+        f"{held:,} of {held + len(now.free):,} blocks are held: {whose}. {filled:,} of "
         f"their {held * size:,} slots hold a position.{left} A table lists a request's blocks in "
         "the order of its positions, wherever they lie."
     )
+
+
+def _hold(requests: int) -> str:
+    return f"{count(requests, 'request')} {'holds' if requests == 1 else 'hold'} blocks"
 
 
 def _arrivals(requests: Sequence[Served]) -> str:

@@ -105,7 +105,8 @@ def _part(record: RequestRecord, name: str, span: Span, step: int, reached: int)
     tokens, start = span.tokens // span.count, span.position(step)
     end = start + tokens - 1
     where = f"position {start}" if tokens == 1 else f"positions {start} to {end}"
-    notes = [where + (" again" if start < reached else "") if tokens else "nothing to compute"]
+    again = " again" if end < reached else f", up to {reached - 1} again" if start < reached else ""
+    notes = [where + again if tokens else "nothing to compute"]
     if step == record.spans[0].first:
         notes.insert(0, "new")
     elif start == 0 and record.steps_in("waiting") and span.first == step and not reached:

@@ -73,9 +73,8 @@ print(f"{llm.cache.bytes_per_position:,} bytes of keys and values for each proce
 
 # %% [markdown]
 # Ask the same again, and the engine finds blocks of the first request still in its cache. Reuse is by whole
-# blocks, here of 16 positions, and at least one position is always computed. The next token is chosen from the last
-# position's logits, its scores of all tokens, which the cache does not keep. So that position is computed again, and
-# with it its whole block.
+# blocks, here of 16 positions. The next token is chosen from the last position's logits, its scores of all tokens,
+# which this cache does not keep. So that position is computed again, and with it its whole block.
 
 # %%
 (again,) = llm.generate(prompt, SamplingParams(max_tokens=12))

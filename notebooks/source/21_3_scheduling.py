@@ -453,8 +453,8 @@ assert all(a.output_token_ids == b.output_token_ids
 # blocking**: earlier, longer work stands in front of later, shorter work in the same line. The outputs are the same,
 # the delays are not. r1 is a group of its own: it came alone, and was closed with two seats empty.
 #
-# Continuous batching is not free for those who run: r1 ends later there, since each new prompt takes a step of its
-# own.
+# Continuous batching is not free for those who run: r1 ends later there, since a step with prompts in it has no
+# decodes.
 #
 # The same two runs as a picture. Each row is a request, each column a step. **P** is a part of a prompt, **D** a
 # decode, **w** waiting, **i** a step that a member had no part in. Step through it with the buttons, the slider, or
@@ -736,7 +736,7 @@ for decoding in (1, 15, 16, 40, 100):
 # %% [markdown]
 # The four policies side by side:
 #
-# | policy | a decode waits at most, in steps | since |
+# | policy | longest gap between two outputs, in steps | since |
 # |---|---|---|
 # | `static`, `continuous` | `max_decode_gap` · $k$ | after `max_decode_gap` - 1 steps of prompts in a row one of decodes must come |
 # | `alternating` | $2k$ | every second step is one of decodes |
@@ -854,15 +854,14 @@ given = 29 + sum(step < again.first for step in record.selected_steps)
 (undisturbed,) = make().generate([LONG[:100]], exactly(34))
 same = tuple(a.output_token_ids) == undisturbed.outputs[0].token_ids
 print("A, whose blocks were taken away:")
-print(
-    f"A had given {given} outputs when it lost its blocks; computed again: {again.tokens} positions"
-)
+print(f"A had given {given} outputs when it lost its blocks; until it goes on, it computes")
+print(f"{again.tokens} positions: {99 + given} again, and the last output for the first time")
 print(f"its 34 outputs are those of an undisturbed run: {same}")
-assert a.num_preemptions == 1 and given == 30 and same
+assert a.num_preemptions == 1 and given == 30 and same and again.tokens == 100 + given
 reveal("21.3-p5", again.tokens)
 
 # %% [markdown]
-# Second: A and B begin together, and do not fit together.
+# Second: A comes just before B, both begin, and they do not fit together.
 
 # %%
 serving = Serving(num_blocks=2047, block_size=1, max_num_batched_tokens=256, prefill_chunk=128)
@@ -996,7 +995,8 @@ active.engine.runner = moved = ActiveOffload(active.runner)
 loaded = [r.bytes_loaded for r in moved.reports]
 print("bytes loaded in each step:", " ".join(f"{n:,}" for n in loaded))
 print(
-    f"in all {moved.stats.bytes_loaded:,} bytes to the device; the request's own K/V are {11 * block:,} at most"
+    f"in all {moved.stats.bytes_loaded:,} bytes to the device; the largest load of one step is "
+    f"{max(loaded):,}"
 )
 assert out.outputs[0].token_ids == make().generate([LONG[:40]], exactly(6))[0].outputs[0].token_ids
 assert loaded == [0, 10 * block, *[11 * block] * 4] and moved.stats.bytes_loaded > 4 * 11 * block
@@ -1087,7 +1087,7 @@ assert all(changed[n] == ["no", "no"] for n in ("delay", "recompute", "offload",
 # Requests come in **bursts**: some together, then none for a while. The same arrivals under two policies, with a
 # budget of 60 positions a step and prompts of up to 60; `mixed` takes at most 12 positions of one prompt in a step.
 # Columns without anybody are steps in which nothing was to be done; the counts leave them out.
-# Look for the steps that the decoding rows miss (**i**) above, and for the longer **P** below.
+# Look for the steps that the decoding rows miss (**i**) above, and for the prompts that take more steps (**P**) below.
 
 # %%
 bursts = generate(10, arrivals=OnOff(1.0, on=6, off=8), prompt_tokens=Uniform(8, 60), output_tokens=Uniform(4, 12),
@@ -1175,7 +1175,7 @@ for name, settings in (("continuous, whole prompts", WHOLE), ("mixed, budget 128
     print(f"  {name:<56} {ttft:>8.0f} ms {worst:>10.1f} ms")
 
 # %% [markdown]
-# Two TTFTs that differ by less than the error of the TTFT above say nothing. What we take from the simulation is only
+# Hold the difference of the two TTFTs against the error of the TTFT above: a smaller one says nothing. What we take from the simulation is only
 # what does not hang on the fitted costs:
 
 # %%
@@ -1195,7 +1195,7 @@ assert by_chunks == 128 < by_whole
 # Each change below is a new run of the real engine on the same arrivals; the picture under it is that run. Try the
 # presets first. Then find out:
 #
-# - Two seats: what does a third seat change under static, what under continuous?
+# - "an empty seat; C waits": what does a third seat change under static, what under continuous?
 # - "chat and long prompts": under which policies does the chat never miss a step? What do the long prompts pay for it?
 # - "a burst in a small pool": is a larger pool always safer under current admission? Try 12, 16, 20 and 24 blocks, and
 #   look who is admitted when.
@@ -1208,6 +1208,14 @@ knobs
 knobs.check()  # raises what went wrong in the editor, if anything did; knobs.set(...) keeps errors for it
 
 # %% [markdown]
+# <details><summary>Answers</summary>
+# (1) With a third seat both policies run alike, in 4 steps: C needs nobody's seat, so there is no group to wait for.
+# (2) Under static and mixed. Static pays most: the chat is a group of its own, and the long prompts wait 11 to 14 steps
+# for its end. Under mixed their first outputs come 3 to 6 steps after their arrival, under continuous 1 to 4, and there
+# the chat has a gap of 5. (3) No: 1, 0, 2 and 0 preemptions. With 20 blocks more requests are let in at once than with 16,
+# and what they grow to does not fit. Reserved admission has none in any of these pools, and lets people wait longer.
+# </details>
+#
 # ## Break it
 #
 # **Prompts always go first.** A few lines of the policy are exchanged: whatever budget there is goes to prompts, and
@@ -1290,7 +1298,8 @@ assert serving.running == ["A", "B"] and idle == 2 and serving.ended == {}
 #   positions stay.
 # - Chunks give the K/V and logits of the whole prompt, to rounding. They move waiting from those who decode to the one who
 #   prefills, and cost steps.
-# - In mixed steps a decode waits one step while fewer decode than the budget has positions, whatever prompts arrive.
+# - In mixed steps a decode has an output in every step while fewer decode than the budget has positions, whatever
+#   prompts arrive.
 # - Admitting by what is free now runs the pool dry later; preemption loses no output, but computes positions again. Reserving
 #   avoids that and runs fewer.
 # - Offloading an inactive request moves its bytes twice. Offloading active blocks moves them at every step.

@@ -25,7 +25,7 @@
 #
 # The words you need. A model reads a text as **tokens**, numbered by **position** from 0. In each of its layers
 # every position gets a **key** and a **value**, short vectors that later positions read; together they are the
-# position's **K/V**, and they are made from the token itself and from everything before it. A **pass** is one run of
+# position's **K/V**, and each layer makes them from what the layer below gave there. A **pass** is one run of
 # the model over new positions; the passes over a prompt are its **prefill**, and they end in **logits**, scores from
 # which the first output is selected. An **engine** serves many requests. It keeps K/V in **blocks** of a fixed
 # number of **slots**, each with room for one position, and takes the blocks from one **pool**. A request's
@@ -817,7 +817,7 @@ plt.close(figure)
 # %% [markdown]
 # Each stair is a block; the distance to the dashed line is what is lost because blocks are found whole or not at all.
 #
-# **A caution.** The lower half of the table: a user's own note says that the key is blue, the common notes say that it is
+# **A caution.** In the lower half of the table above the stairs (blocks of 4), a user's own note says that the key is blue, the common notes say that it is
 # red. With the own note in front, this model takes it. Behind the common notes it is good for 20 more hit positions, and the
 # answer is another one. Moving text changes what a prompt *says*. Put stable text first where the order does not matter, and
 # leave it where it does.
@@ -899,9 +899,9 @@ assert reused == stats.hits == sum(run.num_cached_tokens for run in last["hits, 
 # %% [markdown]
 # About nine tenths of the nine requests' positions are hit positions. (The engine's **hit rate**, hit positions of all
 # positions looked up, is lower: it counts the request that came first and found nothing.) That does not make a tenth of the time. A pass has costs of its own, whatever its
-# length, and the suffix has to read the whole prefix. Queue, selection and delivery do not depend on hits at all: where the
-# rows differ there, the engine had something else to do. In the last row that is another user's request, and no hit makes
-# that wait shorter. (The two rows with hits compute equally many positions; what their prefills differ by is the machine's
+# length, and the suffix has to read the whole prefix. Queue, selection and delivery do not depend on hits at all: small
+# differences there are the machine's. In the last row the queue is another user's request, and no hit makes that wait
+# shorter. (The two rows with hits compute equally many positions; what their prefills differ by is the machine's
 # doing.)
 #
 # ### A prompt that is cached whole
@@ -1069,8 +1069,8 @@ assert evictions[0] == 0 and rates[0] > 3 * rates[-1] > 0
 #   memory that nothing else can use.
 #
 # **Check yourself.** (1) Blocks of 16, a served prompt of 100 tokens; another prompt differs from it at position 50 only.
-# How many hit positions? (2) Two salts, the same prompt of 40 tokens in blocks of 4, each served once: how many blocks hold an
-# identity? (3) Somebody exchanges the weights of a running engine. What has to happen? (4) The same prompt of 96 tokens
+# How many hit positions? (2) Two salts, the same prompt of 40 tokens in blocks of 4, each served once, with one output: how
+# many blocks hold an identity? (3) Somebody exchanges the weights of a running engine. What has to happen? (4) The same prompt of 96 tokens
 # comes ten times, blocks of 16, no logits kept. How many positions are computed in all?
 #
 # <details><summary>Answers</summary>

@@ -129,8 +129,8 @@ cache_growth(trace)
 # precision (fp32).
 #
 # Take 2 layers, 4 KV heads, head width 8, one request, 2 bytes a stored value, and a prompt of five
-# tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here. The **memory
-# calculator** comes to the same figure from the model's configuration alone.
+# tokens. The model below has exactly this shape. Its weights are random, since only sizes matter here. kvlab's
+# memory calculator ([section 21.1](21_1_reuse.ipynb)) comes to the same figure from the model's configuration alone.
 
 # %% tags=["claim-21.6-a"]
 config = ModelConfig(
@@ -299,7 +299,7 @@ assert manager.pool.num_free_blocks == 4
 # ## What the cache saves, and what it does not
 #
 # Without a cache, every pass gets the whole sequence again and recomputes all earlier positions. The
-# next cell counts the floating-point operations of one more token both ways, and times them here.
+# next two cells time one more token both ways, and count its floating-point operations.
 
 # %% tags=["nbval-ignore-output"]
 from kvlab.measure.costs import count_flops

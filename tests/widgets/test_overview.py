@@ -118,7 +118,7 @@ def test_blocks_have_owners_tables_and_a_free_queue() -> None:
     moment = overview_story(run(*THREE, seats=3, blocks=9)).busiest
     assert (moment.step, moment.tables) == (4, {"A": (0, 1), "B": (2, 5), "C": (3, 4)})
     assert (
-        "Step 4 leaves 3 requests with blocks, the most of any pass. 6 of 9 blocks are held: "
+        "In the pass of step 4, 3 requests hold blocks; no pass has more. 6 of 9 blocks are held: "
         "A 2, B 2 and C 2. 20 of their 24 slots" in panel["text"]
     )
     rows = panel["rows"]

@@ -73,7 +73,7 @@ def check_arrivals(text: str, count: Count) -> None:
 
 
 def check_blocks(text: str, count: Count, pool: int, size: int) -> None:
-    step = int(re.search(r"Step (\d+) leaves", text)[1])
+    step = int(re.search(r"In the pass of step (\d+),", text)[1])
     after = {}
     for frame in count.frames[1:]:
         if frame.event.kind == "computed":
@@ -86,7 +86,7 @@ def check_blocks(text: str, count: Count, pool: int, size: int) -> None:
     now = tables[step]
     names = [block for table in now.values() for block in table]
     assert len(now) == max(map(len, tables.values()))
-    assert f"leaves {len(now)} request" in text
+    assert f"{len(now)} request{'s hold' if len(now) != 1 else ' holds'} blocks" in text
     assert f"{len(set(names))} of {pool} blocks are held" in text
     listed = re.search(r"blocks are held: (.+?)[.;]", text)[1]
     for letter, table in list(now.items())[:3]:

@@ -108,6 +108,27 @@ def test_one_seat_serves_one_after_the_other(knobs: LiveEditor) -> None:
     assert len(runs) == 1 and max(value for value, _ in runs[0]["waiting"]) == 2
 
 
+def runs_of(preset: str, **changed: object) -> list[dict]:
+    return knobs_result(None, 4, **{**PRESETS[preset], **changed})["view"]["runs"]
+
+
+def test_the_answers_that_section_21_3_gives() -> None:
+    for run in runs_of("an empty seat; C waits", seats=3):
+        assert run["summary"].startswith("4 steps")
+    found = {}
+    for policy in ("static", "continuous", "mixed"):
+        requests = runs_of("chat and long prompts", policy=policy)[0]["requests"]
+        chat, *long = (request["delays"] for request in requests)
+        waits, ttfts, _, _ = zip(*long, strict=True)
+        found[policy] = (chat[2], min(waits), max(waits), min(ttfts), max(ttfts))
+    assert found["static"][:3] == (1, 11, 14)
+    assert found["mixed"][0] == 1 and found["mixed"][3:] == (3, 6)
+    assert found["continuous"][0] == 5 and found["continuous"][3:] == (1, 4)
+    pools = [runs_of("a burst in a small pool", pool=pool) for pool in (12, 16, 20, 24)]
+    lost = [[sum("loses its" in said for said in run["said"]) for run in pool] for pool in pools]
+    assert lost == [[1, 0], [0, 0], [2, 0], [0, 0]]
+
+
 # ---- the real engine
 
 

@@ -106,7 +106,7 @@ def test_a_preempted_request_says_so_and_computes_again() -> None:
     assert "1 preemption" in run_of(log)["summary"]
     said = run_of(log)["said"]
     assert said[1].startswith("decode of A; B loses its blocks and waits again; B waits")
-    assert said[4].startswith("P3 of B (positions 0 to 2 again); B ends; nobody waits")
+    assert said[4].startswith("P3 of B (positions 0 to 2, up to 1 again); B ends; nobody waits")
 
 
 def test_an_abort_and_an_unfinished_request() -> None:
