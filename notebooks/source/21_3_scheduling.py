@@ -579,7 +579,7 @@ for size in (1, 4, 5, 8, 16):
     kv_of, logits_of, steps, output_of = prefilled(ids, prefill_chunk=size)
     same = [float((x - y).abs().max()) < 1e-4 for x, y in ((kv, kv_of), (logits, logits_of))]
     print(
-        f"chunks of {size:<17} {steps:>5}   {same[0]!s:<14} {same[1]!s:<13} {output_of == output}"
+        f"chunks of {size:<13} {steps:>5}   {same[0]!s:<14} {same[1]!s:<13} {output_of == output}"
     )
     assert same == [True, True] and output_of == output and steps == -(-len(ids) // size)
 
@@ -591,7 +591,7 @@ apart = [
 wrong = float((logits - logits_last).abs().max())
 only_first = apart[0] < 1e-4 < apart[1]
 print(
-    f"each 8 as a prompt {len(pieces):>9}   {'first 8 only' if only_first else '?':<14} {wrong < 1e-4}"
+    f"each 8 as a prompt {len(pieces):>10}   {'first 8 only' if only_first else '?':<14} {wrong < 1e-4}"
 )
 assert apart[0] < 1e-4 and apart[1] > 0.1 and wrong > 0.1
 
@@ -740,7 +740,7 @@ for decoding in (1, 15, 16, 40, 100):
 # |---|---|---|
 # | `static`, `continuous` | `max_decode_gap` · $k$ | after `max_decode_gap` - 1 steps of prompts in a row one of decodes must come |
 # | `alternating` | $2k$ | every second step is one of decodes |
-# | `mixed` | 1 as long as $n < B$, then as above | decodes come first, and prompts after $g - 1$ steps without any |
+# | `mixed` | 1 as long as $n < B$, then $k + \lceil k/(g-1) \rceil$ | decodes come first, and prompts after $g - 1$ steps without any |
 #
 # ## How large should the group be?
 #
@@ -815,10 +815,13 @@ assert rows[32, "current", 16][2] > 0 and rows[32, "current", 16][3] > 1.2 * lea
 # %% [markdown]
 # First the three rows of the large pool: more seats, fuller steps, more blocks in use. Then the small one. With two
 # seats every position is computed once. With more, whoever has room for a prompt is admitted, and all of them grow,
-# until a block is needed and none is left. Then the request that came last loses its blocks. It waits, and is
-# computed again when there is room: prompt and outputs so far, as if they were one prompt. No output is lost or
-# changes, and the extra positions are the price. From 8 seats to 16 the number of steps stays the same, and more is
-# computed again.
+# until a block is needed and none is left. No output is lost or changes. From 8 seats to 16 the number of steps stays
+# the same, and more is computed again.
+#
+# <details><summary>What happens when none is left</summary>
+# The request that came last loses its blocks. It waits, and is computed again when there is room: prompt and outputs so
+# far, as if they were one prompt. The extra positions are the price.
+# </details>
 #
 # That is what comes of admitting by **current** occupancy. **Reserved** admission also counts what everybody who runs
 # may still grow to. Nobody is preempted then, and fewer run together. Between the two lies a `watermark`: a share of

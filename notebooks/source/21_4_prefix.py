@@ -898,8 +898,14 @@ assert reused == stats.hits == sum(run.num_cached_tokens for run in last["hits, 
 
 # %% [markdown]
 # About nine tenths of the nine requests' positions are hit positions. (The engine's **hit rate**, hit positions of all
-# positions looked up, is lower: it counts the request that came first and found nothing.) That does not make a tenth of the time. A pass has costs of its own, whatever its
-# length, and the suffix has to read the whole prefix. Queue, selection and delivery do not depend on hits at all: small
+# positions looked up, is lower: it counts the request that came first and found nothing.)
+#
+# <details><summary>And the time?</summary>
+# That does not make a tenth of the time. A pass has costs of its own, whatever its length, and the suffix has to read the
+# whole prefix.
+# </details>
+#
+# Queue, selection and delivery do not depend on hits at all: small
 # differences there are the machine's. In the last row the queue is another user's request, and no hit makes that wait
 # shorter. (The two rows with hits compute equally many positions; what their prefills differ by is the machine's
 # doing.)

@@ -372,11 +372,11 @@ def ids_of(blocks):
 
 seen, trace = five_steps(retain_freed=False)
 retained, _ = five_steps(retain_freed=True)
-print(f"{'':<25} block, slot  table of A of C  counts          free, next first")
+print(f"{'':<25} block, slot  table of A of C  counts            free, next first")
 for what, place, tables, counts, free, _ in seen:
     where = "" if place is None else "{:>5}, {}".format(*place)
     counted = " ".join(f"{block}:{n}" for block, n in sorted(counts.items()))
-    print(f"{what:<25} {where:<12} {tables['A']!s:<10} {tables['C']!s:<5} {counted:<15} {free}")
+    print(f"{what:<25} {where:<12} {tables['A']!s:<10} {tables['C']!s:<5} {counted:<17} {free}")
 print("\nthe same with retention   free, next first   of these evictable")
 for what, _, _, _, free, kept in retained[-3:]:
     print(f"{what:<25} {free!s:<18} {ids_of(kept)}")

@@ -490,8 +490,8 @@ kernel_view(log)
 #
 # The picture is the view of [section 21.5](21_5_paging.ipynb), on the kernel of this notebook; where kernels cannot be
 # watched it is a similar step, marked as recorded. Step through it and watch the running maximum and sum that `add_tile`
-# returns. Left are the programs, in the middle the tile and the slots that it reads, on the right the state of each row. The
-# lines below are the kernel's; those that ran are marked.
+# returns. On one side are the programs and the state of each row, on the other the tile and the slots that it reads. The lines
+# below are the kernel's; those that ran are marked.
 #
 # ## Break it
 #

@@ -197,6 +197,17 @@ def test_a_narrow_page_has_large_type_and_no_frame(show: Callable[..., Page]) ->
     assert page.locator(".kv-framed").count() == 0
 
 
+def test_the_key_works_on_an_editors_own_switch_and_once_in_the_view_inside(
+    show: Callable[..., Page],
+) -> None:
+    page = show("21_3_scheduling")
+    editor = page.locator(".kvlab-view > .kv[data-view=editor]")
+    for place in (".kv-head [data-do=presenter]", ".kv[data-total]"):
+        for on in (True, False):
+            editor.locator(place).first.press("p")
+            assert ("kv-large" in editor.get_attribute("class").split()) == on
+
+
 def test_the_map_has_the_switch_and_its_key(show: Callable[..., Page]) -> None:
     page = show("21_0_start", color_scheme="dark")
     view = page.locator(".kv[data-view=overview]")

@@ -62,7 +62,7 @@ const READ_CSS = `
 .kv-large .kvr-l,.kv-large .kvr-c{height:1.45em}.kv-large .kvr-l[data-other],.kv-large .kvr-c[data-other]{height:1em}
 .kv-large .kvr[data-many] :is(.kvr-l,.kvr-c){height:1.22em;margin-top:.1em}.kv-large .kvr[data-many] [data-kv]:is(.kvr-l,.kvr-c){margin-top:.3em}
 .kv-large .kvr-mask:not([hidden])~.kvr-share{display:none}
-.kv-large .kvr-choose{min-height:1.9em}.kv-large .kvr .kvg-more{margin-top:-.2em}
+.kv-large .kvr-choose{min-height:1.9em}.kv-large .kvr .kvg-more{margin-top:0}
 `;
 
 const MOST_OTHERS = 3; // rows of other requests

@@ -123,6 +123,7 @@ function createPresets({ presets, own = "your own numbers" }, fields, onChoice) 
 VIEWS.editor = (element, payload, { model }) => {
   const frame = createFrame(element, { view: "editor", title: payload.title, css: EDITOR_CSS });
   const presenter = presenterSwitch(frame.root, frame.heading);
+  presenterKey(frame.root, presenter.toggle);
   const mine = Math.random().toString(36).slice(2);
   let number = 0, nested = null, drawn = "", waiting = null;
 

@@ -10,7 +10,7 @@ const KERNEL_STATE_CSS = `
 .kv .kvk-grid td[data-on=now]{border:2.5px solid var(--focus);background:color-mix(in srgb,var(--focus) 18%,var(--paper));color:var(--ink);font-weight:700}
 .kv .kvk-grid .kvk-gap{width:.5em;min-width:.5em;height:0;border:0;cursor:default}
 .kvk-side{min-width:0;overflow:hidden}
-.kvk-scroll{height:var(--side);overflow:auto;scrollbar-width:thin}
+.kvk-scroll{height:var(--side);overflow:auto;scrollbar-width:thin}.kvk-sums .kvk-scroll{overflow-x:hidden}
 .kvk-head{display:grid;grid-template-columns:3.6em minmax(0,1fr);column-gap:.5em;padding:.16em 0;border-top:1px solid var(--line)}
 .kvk-head>b{grid-row:1/3;align-self:center;font-weight:600;white-space:nowrap}
 .kvk-bar{position:relative;display:flex;justify-content:space-between;gap:.5em;height:1.42em;line-height:1.42;white-space:nowrap}

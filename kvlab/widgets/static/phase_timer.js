@@ -54,6 +54,7 @@ function phaseTimerRow(act) {
 VIEWS.phase_timer = (element, payload, { model }) => {
   const frame = createFrame(element, { view: "phase_timer", title: payload.title, css: EDITOR_CSS + PHASE_TIMER_CSS });
   const presenter = presenterSwitch(frame.root, frame.heading);
+  presenterKey(frame.root, presenter.toggle);
   const about = frame.heading.querySelector(".kv-hint");
   const fields = new Map(), controls = h("div", { class: "kve-controls" });
   for (const control of payload.controls) {

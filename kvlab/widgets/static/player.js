@@ -245,6 +245,17 @@ function presenterSwitch(root, heading) {
   return { toggle, start, settle: sheet.settle, destroy };
 }
 
+/** P switches around a whole editor, too; a view inside it that takes the key has prevented it. */
+function presenterKey(root, toggle) {
+  root.addEventListener("keydown", (event) => {
+    const types = event.target.closest("input:not([type=range]),select,textarea");
+    if (types || event.defaultPrevented || isCommand(event) || !["p", "P"].includes(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    toggle();
+  });
+}
+
 // ---- the player
 
 /** Buttons, slider, keys, sentence. stops: [{ kind, sentence }]; draw(i) shows stop i; ticks: what they mean. */
