@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-# A view that has got its size draws itself once more: what was measured before that may be gone.
-TWO_FRAMES = """() => new Promise((done) =>
-    requestAnimationFrame(() => requestAnimationFrame(() => done())))"""
 REQUIRED = os.environ.get("KVLAB_REQUIRE_BROWSER") == "1"
 
 
@@ -62,6 +59,7 @@ def open_view(browser: object, tmp_path: Path) -> Iterator[Callable[..., object]
     """
     import lab_server
     from plain_page import plain_page
+    from stillness import wait_until_still
 
     watches = []
 
@@ -73,7 +71,7 @@ def open_view(browser: object, tmp_path: Path) -> Iterator[Callable[..., object]
         page = watches[-1].page
         page.goto(path.as_uri())
         page.locator(focus).focus()
-        page.evaluate(TWO_FRAMES)
+        wait_until_still(page)
         return page
 
     yield open_page

@@ -11,6 +11,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 from lab_server import Lab, Watch
 from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
+from stillness import resize
 
 from kvlab import LLM, Decoder, ModelConfig, SamplingParams, tiny
 from kvlab.tensors.reads import padded_reads
@@ -255,7 +256,7 @@ def test_nan_stands_in_the_cells_and_in_the_sums(opened, payloads) -> None:
     page.keyboard.press("ArrowLeft")
     assert weights(page, 1)[:3] == ["NaN"] * 3
     assert "NaN" not in weights(page, 0)
-    page.set_viewport_size({"width": 700, "height": 800})
+    resize(page, 700, 800)
     hidden = page.locator(".kvr-l[data-head='1'] [data-number=hidden]")
     expect(hidden).to_have_text("◂NaN")
 
@@ -340,7 +341,7 @@ def test_weight_out_of_sight_is_told_beside_its_row(opened, payloads) -> None:
     assert len(set(seen)) > 1  # it follows the scrolling
     legend = page.get_by_text("unseen: weight on keys out of sight")
     expect(legend).to_be_visible()
-    page.set_viewport_size({"width": 1900, "height": 800})
+    resize(page, 1900, 800)
     expect(unseen).to_be_hidden()  # all columns fit
     expect(legend).to_be_hidden()
 

@@ -10,6 +10,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 from axe_playwright_python.sync_playwright import Axe
 from lab_server import Watch
 from playwright.sync_api import Page, expect
+from stillness import resize
 
 from kvlab.book.build import build
 
@@ -49,7 +50,7 @@ def test_each_page_fits_its_window(page: Page, site: Path) -> None:
     names = [path.stem for path in sorted(site.glob("api_*.html"))]
     assert len(names) == 10
     for width in (390, 1920):
-        page.set_viewport_size({"width": width, "height": 844})
+        resize(page, width, 844)
         for name in names:
             visit(page, site, name)
             assert page.evaluate(WIDER) == [], f"{name} at {width} pixels"

@@ -11,6 +11,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 from axe_playwright_python.sync_playwright import Axe
 from lab_server import Watch
 from playwright.sync_api import Page, expect
+from stillness import resize, wait_until_still
 
 from kvlab.book.build import build
 from kvlab.book.checks import Page as ParsedPage
@@ -92,7 +93,7 @@ def test_each_view_of_a_page_scrubs_by_keyboard_and_the_page_fits_its_window(
     page = leaf(name, viewport={"width": WIDTHS[0], "height": 800})
     page.evaluate(UNFOLD)
     for width in WIDTHS:  # growing: a phone has no open sidebar
-        page.set_viewport_size({"width": width, "height": 800})
+        resize(page, width, 800)
         assert page.evaluate(WIDER) == [], f"at {width} pixels"
         assert page.evaluate(CUT_WORDS) == [], f"at {width} pixels"
     assert page.evaluate(WIDE_TABLES) == []  # a phone scrolls in a table, a laptop sees it whole
@@ -137,7 +138,7 @@ def test_options_are_not_broken_and_long_printed_lines_are(leaf: Callable[..., P
     options = page.locator(".table-wrapper code").filter(has_text="--")
     assert options.count() > 10
     for width in (390, 1280):
-        page.set_viewport_size({"width": width, "height": 800})
+        resize(page, width, 800)
         heights = options.evaluate_all(
             "all => all.map((one) => one.getBoundingClientRect().height)"
         )
@@ -177,8 +178,9 @@ def test_the_print_page_is_whole_before_it_prints(leaf: Callable[..., Page], sit
     assert all(int(one.get_attribute("data-stop") or 0) > 0 for one in stops.all())
     tables = page.locator(".kvlab-view table").count()
     assert tables >= mounted  # paper cannot be stepped through: the tables stand below the pictures
-    page.set_viewport_size({"width": 760, "height": 1000})
+    resize(page, 760, 1000)
     page.emulate_media(media="print")
+    wait_until_still(page)
     assert page.evaluate(CUT_ON_PAPER) == []  # a sheet cannot be scrolled
     assert code == sum(one.code for one in pages) > 200
     assert page.locator(f"{RUNS}[open]").count() == page.locator(RUNS).count() > 20

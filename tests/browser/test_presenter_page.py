@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[1] / "widgets"))
 from axe_playwright_python.sync_playwright import Axe
 from growth_cases import small_llm
 from playwright.sync_api import Locator, Page, expect
+from stillness import resize, wait_until_still
 
 from kvlab import SamplingParams
 from kvlab.widgets import module_source, overview
@@ -110,6 +111,7 @@ def show(browser: object, tmp_path: Path) -> Callable[..., Page]:
         page = contexts[-1].new_page()
         page.goto(path.as_uri())
         page.locator("html[data-ready]").wait_for(state="attached")
+        wait_until_still(page)
         return page
 
     yield open_page
@@ -145,7 +147,7 @@ def test_a_view_has_a_frame_that_holds_all_of_it_and_nothing_moves_while_it_is_s
     small = [(frame.bounding_box()["height"], frame.evaluate(READ)) for frame in frames.all()]
     switch(page).click()
     for screen in SCREENS:
-        page.set_viewport_size(screen)
+        resize(page, **screen)
         page.wait_for_function(f"{RESIZED} && {FITS}")
         expect(page.locator("[data-crowded=yes]")).to_have_count(0)  # a schedule's rows have names
         for frame, (_, usual) in zip(frames.all(), small, strict=True):
@@ -166,7 +168,7 @@ def test_a_view_has_a_frame_that_holds_all_of_it_and_nothing_moves_while_it_is_s
     assert page.evaluate(FITS)
     switch(page).click()
     expect(page.locator(".kv-large, .kv-framed")).to_have_count(0)
-    page.set_viewport_size(SCREENS[0])
+    resize(page, **SCREENS[0])
     heights = [height for height, _ in small]
     assert [frame.bounding_box()["height"] for frame in frames.all()] == heights
 
@@ -180,7 +182,7 @@ def test_a_frame_shows_every_block_of_a_table_and_the_name_of_every_row(
     hidden = """(e) => [...e.querySelectorAll(".kvb-scroll")]
       .map((part) => part.scrollHeight - part.clientHeight)"""
     for screen in SCREENS:
-        page.set_viewport_size(screen)
+        resize(page, **screen)
         page.wait_for_function(RESIZED)
         expect(table.locator(".kvb")).to_have_attribute("data-crowded", "no")
         assert max(table.evaluate(hidden)) <= 1
