@@ -12,7 +12,7 @@ from kvlab import tiny
 from kvlab.hf.decoder import TransformersDecoder
 from kvlab.hf.family import refuse_early
 from kvlab.llm import LLM
-from kvlab.tensors.checkpoint_files import opened, weight_files
+from kvlab.tensors.checkpoint_files import check_finite, opened, weight_files
 from kvlab.tensors.tokenizer import Tokenizer
 
 
@@ -98,6 +98,8 @@ def _loaded(source: str | Path, dtype: torch.dtype) -> PreTrainedModel:
         raise ValueError(f"model {str(source)!r} cannot be loaded: {error}") from error
     if missing := sorted(found["missing_keys"]):  # transformers would leave them random
         raise ValueError(f"model {str(source)!r} has no weights for {', '.join(missing[:3])}")
+    for name, weight in model.named_parameters():
+        check_finite(weight.data, None, f"model {str(source)!r}: {name}")
     return model
 
 

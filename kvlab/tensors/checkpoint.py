@@ -12,7 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kvlab.tensors.checkpoint_files import CheckpointError, opened, slices, weight_files
+from kvlab.tensors.checkpoint_files import (
+    CheckpointError,
+    check_finite,
+    opened,
+    slices,
+    weight_files,
+)
 from kvlab.tensors.config import ModelConfig, config_from_hf
 from kvlab.tensors.config_values import eos_ids
 from kvlab.tensors.memory_budget import refuse_weights
@@ -84,11 +90,17 @@ def _empty(
 
 
 def _fill(parameter: Tensor, sources: list[tuple[Path, str]]) -> None:
-    """Copy the rows of several tensors, one after another, converting them to its dtype."""
+    """Copy the rows of several tensors, one after another, converting them to its dtype.
+
+    Raises CheckpointError for a number that is not finite there.
+    """
     row = 0
     for path, name in sources:
+        start = row
         for part in slices(path, name):
-            parameter[row : row + len(part)].copy_(part)
+            kept = part.to(parameter.dtype)
+            check_finite(kept, part, f"{path}: {name}", row - start)
+            parameter[row : row + len(part)].copy_(kept)
             row += len(part)
 
 

@@ -5,10 +5,12 @@ files (.bin, .pt, .pth) can run code when they are opened, so they are never ope
 """
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -90,6 +92,25 @@ def opened(path: Path) -> Iterator[safe_open]:
         raise CheckpointError(
             f"{path} cannot be read as safetensors (truncated or damaged?): {error}"
         ) from None
+
+
+def check_finite(kept: Tensor, stored: Tensor | None, where: str, row: int = 0) -> None:
+    """Raise CheckpointError for a weight that is NaN or infinite: every output would be NaN.
+
+    kept: a tensor, or some rows of it, in the dtype to compute in; stored: the same as the file
+    has them, None where nobody knows. where: the file and the tensor, for the message.
+    row: of the whole tensor, where these begin.
+    """
+    if kept.sum(dtype=torch.float32).isfinite() or kept.isfinite().all():
+        return  # one that is not finite makes the sum so, which is quicker to look at
+    place = (~kept.isfinite()).nonzero()[0].tolist()
+    found = (kept if stored is None else stored)[tuple(place)].item()
+    what = "get the file again, or look at the training"
+    if stored is None and kept.dtype != torch.float32:
+        what = f"in {kept.dtype}; give dtype=torch.float32, or {what}"
+    elif math.isfinite(found):
+        what = f"{kept.dtype} cannot hold it: give dtype=torch.float32"
+    raise CheckpointError(f"{where} holds {found} at {[place[0] + row, *place[1:]]}; {what}")
 
 
 def slices(path: Path, name: str) -> Iterator[Tensor]:

@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kvlab.tensors.checkpoint import CheckpointError
+from kvlab.tensors.checkpoint_files import CheckpointError, check_finite
 from kvlab.tensors.config import ModelConfig, config_from_hf
 from kvlab.tensors.gguf_tokenizer import tokenizer_from
 from kvlab.tensors.memory_budget import refuse_weights
@@ -218,7 +218,10 @@ def _empty(
 
 
 def _fill(whole: Tensor, parts: list["ReaderTensor"], config: ModelConfig, path: Path) -> None:
-    """Write a parameter's parts into its rows, in its own dtype: nothing is held twice."""
+    """Write a parameter's parts into its rows, in its own dtype: nothing is held twice.
+
+    Raises CheckpointError for a number that is not finite there.
+    """
     heads = {"attn_q": config.num_query_heads, "attn_k": config.num_kv_heads}
     start = 0
     for tensor in parts:
@@ -226,7 +229,10 @@ def _fill(whole: Tensor, parts: list["ReaderTensor"], config: ModelConfig, path:
         rows = whole[start:end]
         for at in range(0, len(rows), ROWS):
             chunk = tensor.data[at : at + ROWS]
-            rows[at : at + ROWS] = _floats(chunk, tensor, path)
+            stored = _floats(chunk, tensor, path)
+            kept = stored.to(whole.dtype)
+            check_finite(kept, stored, f"{path}: {tensor.name}", at)
+            rows[at : at + ROWS] = kept
         kind = tensor.name.split(".")[-2]
         if kind in heads:
             rows.copy_(hugging_face_order(rows, heads[kind]))

@@ -42,6 +42,22 @@ def test_the_embedded_model_answers_through_transformers_as_it_does_through_ours
     assert [out.num_cached_tokens for out in outputs] == [0, 16]
 
 
+def test_a_weight_that_is_not_finite_is_named(tmp_path):
+    model = model_of("Gemma3")
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"][3] = 70_000.0  # float16 ends at 65,504
+    save_file(tensors, path, {"format": "pt"})
+    assert load_llm(tmp_path).model.dtype == torch.float32
+    with pytest.raises(ValueError, match=r"norm\.weight holds inf at \[3\].*dtype=torch\.float32"):
+        load_llm(tmp_path, dtype=torch.float16)
+    tensors["model.norm.weight"][3] = float("nan")
+    save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"norm\.weight holds nan at \[3\]; get the file again"):
+        load_llm(tmp_path)
+
+
 def test_dtype_and_cache_dtype(tmp_path):
     model_of("Gemma3").save_pretrained(tmp_path)
     llm = load_llm(tmp_path, dtype=torch.bfloat16, num_blocks=16)

@@ -1,8 +1,10 @@
 """Folders that hold no complete checkpoint, or name what lies elsewhere: refused, nothing run."""
 
 import json
+import math
 import os
 import pickle
+import re
 import struct
 
 import pytest
@@ -218,6 +220,34 @@ class TestDamagedFiles:
         tensors["model.norm.weight"] = torch.ones(32, dtype=torch.int32)
         save_file(tensors, path)
         assert refused(folder, "model.norm.weight is stored as I32", "BF16")
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize(
+        ("name", "place"),
+        [
+            ("model.norm.weight", [31]),
+            ("model.embed_tokens.weight", [0, 5]),
+            ("model.layers.1.self_attn.k_proj.weight", [3, 31]),  # in the middle of ours
+            ("model.layers.0.mlp.up_proj.weight", [40, 0]),
+        ],
+    )
+    def test_a_weight_that_is_not_finite(self, folder, monkeypatch, name, place, value):
+        monkeypatch.setattr(checkpoint_files, "SLICE_NBYTES", 3 * 32 * 8)  # three rows at a time
+        path = folder / "model.safetensors"
+        tensors = load_file(path)
+        tensors[name][tuple(place)] = value
+        save_file(tensors, path)
+        assert refused(folder, f"{path}: {name} holds {value} at {place}; get the file again")
+
+    def test_a_weight_that_the_dtype_cannot_hold(self, folder):
+        path = folder / "model.safetensors"
+        tensors = load_file(path)
+        tensors["model.norm.weight"][7] = 70_000.0  # float16 ends at 65,504
+        save_file(tensors, path)
+        says = "holds 70000.0 at [7]; torch.float16 cannot hold it: give dtype=torch.float32"
+        with pytest.raises(CheckpointError, match=re.escape(says)):
+            load_model(folder, dtype=torch.float16)
+        assert load_model(folder).norm.weight[7] == 70_000.0
 
     @settings(max_examples=150, deadline=None)
     @given(st.data())

@@ -141,6 +141,16 @@ def test_sizes_that_the_file_does_not_hold_take_no_memory(tmp_path, changes, mes
         load_gguf(write(tmp_path / "claims.gguf", told, tensors_of(model)))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_is_named(tmp_path, value):
+    model = model_for()
+    weights = tensors_of(model)
+    weights["blk.1.attn_k.weight"][9, 4] = value
+    path = write(tmp_path / "odd.gguf", model.config, weights)
+    with pytest.raises(CheckpointError, match=rf"blk\.1\.attn_k\.weight holds {value} at \[9, 4\]"):
+        load_gguf(path)
+
+
 @pytest.mark.parametrize("kept", [0, 3, 100, 5000, -1000])
 def test_a_damaged_file_is_refused(tmp_path, kept):
     model = model_for()
