@@ -28,6 +28,7 @@ STYLE = {
     ":is(.jp-Deck .jp-Notebook)": {
         "--jp-content-font-size1": "clamp(14px, 1.5vw, 34px)",
         "--jp-code-font-size": "clamp(13px, 1.2vw, 27px)",
+        "--jp-ui-font-size1": "clamp(13px, 1.02vw, 23px)",  # tables
     },
     # JupyterLab's button to collapse an output, which lies over a view's left edge there
     ":is(.jp-Deck .jp-OutputArea-promptOverlay)": {"display": "none"},

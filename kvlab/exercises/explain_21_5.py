@@ -32,7 +32,10 @@ CAUSES = {
     "a": ("the prompts' first 3 tokens are the same", _blocks_of_prompts(3)),
     "b": ("the prompts' first 7 tokens are the same", _blocks_of_prompts(7)),
     "c": ("the prompts' first 9 tokens are the same", _blocks_of_prompts(9)),
-    "d": ("they are three continuations of one prompt", _blocks_of_continuations),
+    "d": (
+        "they are continuations of one prompt of 10 tokens, with no more tokens yet",
+        _blocks_of_continuations,
+    ),
 }
 SEVEN_OF_NINE = explain(
     "21.5-7",
@@ -52,7 +55,7 @@ SEVEN_OF_NINE = explain(
         "a": "Three tokens fill no block, and only full blocks are found: nobody would share one.",
         "c": "Nine equal tokens fill two blocks: two would stand in all three tables, and 5 would "
         "be in use.",
-        "d": "Continuations share the last block, too, until one writes: 3 would be in use.",
+        "d": "Before one writes they share the last block, too: 3 would be in use.",
     },
     "One full block is the same, and stands in three tables; the rest of the 7 tokens fills none.",
 )

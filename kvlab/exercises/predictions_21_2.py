@@ -113,13 +113,13 @@ MEAN_AND_P90 = Prediction(
     id="21.2-p6",
     question=(
         "A report of 200 requests says: gaps between outputs 23 ms in the mean, 31 ms at the 90th "
-        "percentile. An answer has about a hundred tokens. Do at least 150 of the requests keep "
+        "percentile. An answer has 150 tokens on average. Do at least 150 of the requests keep "
         "every gap below 100 ms?"
     ),
     kind=YesNo(),
     mistakes=(
         Mistake(
-            "Nine gaps in ten are short, and an answer of a hundred tokens has about ten of the "
+            "Nine gaps in ten are short, and an answer of 150 tokens has about fifteen of the "
             "others. Neither figure says how long those are.",
             lambda answer: True,
         ),

@@ -1,14 +1,15 @@
 """Section 21.4's predictions: what a change of a prompt does to its hits."""
 
 from kvlab.exercises.exercise import Mistake, Prediction
-from kvlab.exercises.kinds import Number, YesNo
+from kvlab.exercises.kinds import Number, Numbers, YesNo
 
 PREDICTIONS = (
     Prediction(
         id="21.4-p1",
         question=(
             "A prompt of three full blocks and a few tokens more has been served. It comes again, "
-            "with one token of block 2 changed. How many of its three blocks are hits?"
+            "with one token of block 2 exchanged. For how many of its three full blocks may the "
+            "engine read the keys and values that it has?"
         ),
         kind=Number("blocks"),
         mistakes=(
@@ -60,23 +61,33 @@ PREDICTIONS = (
     Prediction(
         id="21.4-p4",
         question=(
-            "Each request begins with a time stamp of its own; a system text of more than ten "
-            "blocks of 16 tokens follows, always the same. How many positions does the second "
-            "request reuse?"
+            "Blocks of 16. Requests have the same system text, more than ten blocks long, and a "
+            "time stamp of their own. How many positions does the second request reuse if the "
+            "stamp begins the prompt, and how many if position 174 is the first that differs? "
+            "[at the beginning, at 174]"
         ),
-        kind=Number("positions"),
+        kind=Numbers(2, "positions"),
         mistakes=(
             *(
                 Mistake(
-                    "The blocks' text is equal, but not what stands before it, and that is part "
-                    "of every identity.",
-                    lambda positions, blocks=blocks: 16 * blocks,
+                    "Where the stamp begins the prompt, the later blocks' text is equal, but not "
+                    "what stands before it, and that is part of every identity.",
+                    lambda positions, blocks=blocks: [16 * blocks, positions[1]],
                 )
                 for blocks in (9, 10, 11)
             ),
+            Mistake(
+                "Positions 160 to 175 are one block, and a block is a hit whole or not at all.",
+                lambda positions: [positions[0], 174],
+            ),
+            Mistake(
+                "Position 174 lies in the block of 160 to 175, so that block differs, too.",
+                lambda positions: [positions[0], positions[1] + 16],
+            ),
         ),
-        why="The first difference ends the match, whatever equal text follows. Whether the stamp "
-        "may stand elsewhere is another question: moved text can change what a prompt says.",
+        why="The first difference ends the match, whatever equal text follows, and takes its whole "
+        "block with it. Whether the stamp may stand elsewhere is another question: moved text can "
+        "change what a prompt says.",
     ),
     Prediction(
         id="21.4-p5",

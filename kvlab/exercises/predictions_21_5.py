@@ -69,8 +69,8 @@ BLOCKS_OF_C = Prediction(
 FREE_AFTER_A = Prediction(
     id="21.5-p4",
     question=(
-        "A, with the table [7, 2, 5], ends; C still holds block 7, and B block 9. What nobody "
-        "holds is released at once. Which blocks are free?"
+        "A, with the table [7, 2, 5], ends; C and B, with block 9, go on. What nobody holds is "
+        "released at once. Which blocks are free?"
     ),
     kind=BlockIds(),
     mistakes=(

@@ -40,8 +40,8 @@ ONE_SPLIT = Prediction(
 WRONG_ROWS = Prediction(
     id="21.5b-p3",
     question=(
-        "A chunk of 5 queries, the last 5 positions of a request. Each query may read one position "
-        "too many: its successor. How many of the 5 rows come out wrong?"
+        "5 queries in one pass, for the last 5 positions of a request. Each may read one position "
+        "too many, its successor, if the request has one. How many of the 5 rows come out wrong?"
     ),
     kind=Number("rows"),
     mistakes=(

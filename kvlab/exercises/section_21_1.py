@@ -259,8 +259,8 @@ PREDICTIONS = (
     Prediction(
         id="21.1-p4",
         question=(
-            "Two models differ in one thing: one has 8 KV heads, the other 2. How many times the "
-            "other's bytes do the keys and values of the first take?"
+            "Two models differ in one thing: one has 8 KV heads, the other 2. How many times as "
+            "many bytes do the first one's keys and values take?"
         ),
         kind=Number(),
         mistakes=(

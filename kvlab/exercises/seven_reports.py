@@ -34,7 +34,7 @@ HIDDEN = {  # what may be hidden, in the order of the numbers that readers choos
     "cached": "prompts that lay in the prefix cache already",
     "role": "a first event that carries no text",
     "pieces": "events that carry several tokens",
-    "short": "slow answers, whose few intervals the many of long answers outvote",
+    "short": "slow answers with few intervals, outvoted by the many intervals of long ones",
     "one token": "answers of one token, which have no interval",
     "others": "how many requests were served at the same time",
     "estimated": "token counts that are guesses",

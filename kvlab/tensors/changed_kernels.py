@@ -16,6 +16,7 @@ from types import ModuleType
 import numpy
 from torch import Tensor
 
+from kvlab.core.kernel_log import CHANGED_COPY
 from kvlab.tensors import launch
 
 
@@ -78,7 +79,7 @@ class ChangedKernels:
 def _module(text: str) -> ModuleType:
     """The text as a module. Triton and the tracer find its lines as they find those of a cell."""
     name = f"changed_kernels_{sha256(text.encode()).hexdigest()[:8]}"
-    file = f"<{name}>"
+    file = f"<{name}: {CHANGED_COPY}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(name)
     module.__file__ = file

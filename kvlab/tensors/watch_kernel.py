@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kvlab import triton_mode
 from kvlab.core.checked import whole
-from kvlab.core.kernel_log import KernelLog, recorded_log
+from kvlab.core.kernel_log import CHANGED_COPY, KernelLog, recorded_log
 from kvlab.core.kv_cache_manager import cdiv
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _log(
     heads, lengths = query.shape[1], lens.tolist()
     memory = Memory(key_cache, value_cache, table.tolist())
     return KernelLog(
-        file=Path(tracer.file).name if Path(tracer.file).exists() else "a notebook's cell",
+        file=_named(tracer.file),
         block_size=size,
         num_blocks=num_blocks,
         seq_lens=tuple(lengths),
@@ -221,3 +221,10 @@ def _log(
         reduces=reduces(tracer, [k.fn.__name__ for k in kernels[1:]], heads, num_splits),
         triton=sys.modules["triton"].__version__,  # the kernels have imported it
     )
+
+
+def _named(file: str) -> str:
+    """Where the lines stand, in a reader's words."""
+    if Path(file).exists():
+        return Path(file).name
+    return CHANGED_COPY if CHANGED_COPY in file else "a notebook's cell"

@@ -7,7 +7,7 @@ from kvlab.widgets.view import View
 
 
 class AttentionRead(View):
-    """Columns are keys; under each K/V row stand the query heads that read it.
+    """Columns are keys; under each KV head stand the query heads that read it.
 
     Arguments as for `attention_payload`.
     """
@@ -30,7 +30,7 @@ class AttentionRead(View):
         query, kv = self.payload["heads"]
         stops, layers = len(self.payload["stops"]), len(self.payload["layers"])
         size = f"{count(stops, 'stop')}, {count(layers, 'layer')}"
-        heads = f"{count(query, 'query head')} on {count(kv, 'K/V row')}"
+        heads = f"{count(query, 'query head')} on {count(kv, 'KV head')}"
         return f"AttentionRead({self.payload['title']!r}, {size}, {heads})"
 
 

@@ -47,7 +47,7 @@ def _goals(columns: Sequence, stop: Mapping, weights: Sequence[int]) -> str:
 
 
 def all_heads(payload: Mapping, stop: Mapping, layer: int, _: None) -> str:
-    """How the heads share K/V rows, and how differently they weigh the same keys."""
+    """How the heads share KV heads, and how differently they weigh the same keys."""
     columns, own, rows = payload["columns"], stop["own"], stop["weights"][str(layer)]
     nan = [head for head, weights in enumerate(rows) if None in weights]
     told = _nan_heads(nan, len(rows)) if nan else _extremes(columns, own, rows)
@@ -86,9 +86,9 @@ def sharing(heads: Sequence[int]) -> str:
     """[num_query_heads, num_kv_heads] in words, with the field's name for it."""
     query, kv = heads
     name = "multi-head" if query == kv else "multi-query" if kv == 1 else "grouped-query"
-    verb = "have a K/V row each" if query == kv else f"share {count(kv, 'K/V row')}"
+    verb = "have a KV head each" if query == kv else f"share {count(kv, 'KV head')}"
     if query == 1:
-        verb = "has a K/V row"
+        verb = "has a KV head"
     return f"{count(query, 'query head')} {verb} ({name} attention)"
 
 

@@ -1,6 +1,6 @@
-"""The block table without scripts: what happened, and the stop with most blocks in use."""
+"""The block table without scripts: what happened, and one stop of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 
@@ -27,10 +27,18 @@ def block_table_html(payload: Mapping) -> str:
 
 
 def blocks_content(payload: Mapping) -> str:
-    """Sentences of all stops, then requests and blocks where most blocks are in use."""
-    moment, stops = fullest(payload), payload["stops"]
+    """Sentences of all stops, then requests and blocks where the view opens.
+
+    Where it opens with the start, the stop with most blocks in use: there is most to see of it.
+    """
+    stops = payload["stops"]
+    if opens := payload.get("at"):
+        index, which = stops[opens][0], "where it opens"
+        moment = next(m for m in moments(payload) if stops[m.stop][0] == index)
+    else:
+        moment, which = fullest(payload), "with most blocks in use"
     told = "".join(f"<li>{escape(sentence)}</li>" for _, _, _, sentence, _, _ in stops)
-    where = f"Stop {moment.stop} of {len(stops) - 1}, with most blocks in use"
+    where = f"Stop {moment.stop} of {len(stops) - 1}, {which}"
     free = moment.state["free"]
     queue = ", ".join(map(str, free[:20])) + (f" and {len(free) - 20} more" if free[20:] else "")
     return "\n".join(
@@ -48,15 +56,19 @@ def blocks_content(payload: Mapping) -> str:
 
 def fullest(payload: Mapping) -> Moment:
     """The first stop at which most blocks have a reference."""
+    return max(moments(payload), key=lambda moment: moment.used)  # the first of equal ones
+
+
+def moments(payload: Mapping) -> Iterator[Moment]:
+    """All stops in order."""
     trace = Trace.from_dict(payload["trace"])
     numbers = {stop[0]: i for i, stop in enumerate(payload["stops"])}
-    best = Moment(0, _used(trace.initial), trace.initial, {})
+    yield Moment(0, _used(trace.initial), trace.initial, {})
     copies: dict[int, int] = {}
     for index, event, state in states(trace):
         copies = copies_after(copies, event, state)
-        if index in numbers and _used(state) > best.used:
-            best = Moment(numbers[index], _used(state), state, copies)
-    return best
+        if index in numbers:
+            yield Moment(numbers[index], _used(state), state, copies)
 
 
 def copies_after(copies: Mapping[int, int], event: object, state: State) -> dict[int, int]:

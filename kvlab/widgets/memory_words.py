@@ -114,10 +114,10 @@ def _tokens(asked: Question) -> list[str]:
 
 def _concurrency(asked: Question) -> list[str]:
     room = asked.capacity
-    why = f"vLLM: {count(room.blocks_per_request, 'block')} each"
+    why = f"vLLM's concurrency: {count(room.blocks_per_request, 'block')} each"
     if any(group.window for group in asked.layout.groups):
         why += f", steps of {STEP_TOKENS:,}"
-    return ["concurrency", f"{float(room.concurrency):,.2f}", why]
+    return ["requests at once", f"{float(room.concurrency):,.2f}", why]
 
 
 def _longest(asked: Question) -> list[str]:
@@ -155,7 +155,7 @@ def end_of_room(asked: Question) -> str:
         return "no length fills the room"
     if asked.limit == 0:
         return "not even one position fits"
-    return f"the room is full after {asked.limit:,}"
+    return f"the room is full after {count(asked.limit, 'position')}"
 
 
 def caption(asked: Question) -> str:

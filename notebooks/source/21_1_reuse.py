@@ -14,7 +14,7 @@
 # %% [markdown]
 # # 21.1 Reuse: what the cache keeps, and heads that share it
 #
-# **A model has read a prompt of twenty tokens and selected one more. Which of the work on the twenty has
+# **A model has read a prompt of twenty tokens and selected one more. Which part of the work on the twenty has
 # to be done again for the next, and what does it cost to keep it instead?**
 #
 # 60 minutes · any laptop, no GPU, no network
@@ -149,8 +149,8 @@ assert reweighted[0] < TOLERANCE < min(reweighted[1:])
 #
 # Without the mask, layer 0 still agrees: its keys and values come from each token alone. But its *output*
 # has now read the new token, and everything above is made from that. Changed weights spoil their own
-# layer and all layers above. Keys and values may be kept as long as the mask, the weights and
-# the tokens before them stay the same.
+# layer and all layers above. A position's keys and values may be kept as long as the mask, the weights and
+# the tokens up to and including its own stay the same.
 #
 # ## Prefill: the whole prompt in one pass
 #
@@ -479,7 +479,7 @@ print(f"  not:  logits              {logits.shape[-1]} after the last layer")
 assert held == 2 * config.num_kv_heads * config.head_dim
 
 # %% [markdown]
-# That the first three numbers are alike is this model's own: two KV heads of width 32, keys and values, are as many
+# That the first three numbers are alike is peculiar to this model: two KV heads of width 32, keys and values, are as many
 # numbers as four query heads of that width, or as a hidden state of 128.
 #
 # ## The shape of it
@@ -633,13 +633,13 @@ else:
 # %% [markdown]
 # Shared are the keys and values. Scores and mixtures are not: four query heads, four of each.
 #
-# ### It is another model
+# ### Can a trained model share?
 #
-# Can a trained model be told to share? Its layers have weights that make keys for *two* KV heads. One way to
+# Its layers have weights that make keys for *two* KV heads. One way to
 # make one of them is to take the mean of the two (Ainslie et al. 2023, section 2.1). The next cell does that
-# to the shipped model, and asks both for answers to questions they have not been trained on. Then it trains the
-# new model for 60 short steps, on texts of the same kind. That is the slow cell of this page. Will the averaged
-# model still answer as well, before it is trained?
+# to the shipped model, and asks both for answers to questions they have not been trained on. It is the slow cell of this page,
+# since it goes on with the averaged model: you will see. First the model as it is averaged: does it answer as well
+# as the one that it is made of?
 
 # %%
 predict("21.1-p3", None)
@@ -1051,8 +1051,8 @@ if theirs is not None:
 #
 # ## Summary
 #
-# - Under a causal mask a later token changes no earlier key or value. As long as weights, settings and the tokens
-#   before stay the same, they can be kept.
+# - Under a causal mask a later token changes no earlier key or value. As long as the mask, the weights and the
+#   tokens up to its own stay the same, a position's can be kept.
 # - The cache holds keys and values of processed positions. No queries, no hidden states, no logits.
 # - Prefill fills it with the prompt and yields the first output from its last row of logits.
 # - $K, V$ have the shape $[B, H_{kv}, T, d_h]$; the payload is their product times 2, $L$ and $s$.
@@ -1063,7 +1063,7 @@ if theirs is not None:
 # **Check yourself.** (1) A prompt of 12 tokens has been prefilled and one output selected: how many positions are
 # cached, and how many rows of logits were needed? (2) 2 layers, 4 query heads, 2 KV heads of width 8, fp16, one
 # request of 10 positions: how many bytes? (3) The same request is put into a rectangle with one of 30 positions.
-# How many bytes does it take there? And in blocks of 16? (4) Someone fine-tunes the weights while requests are
+# How many bytes does its row take there? And in blocks of 16? (4) Someone fine-tunes the weights while requests are
 # running. What has to happen to their caches?
 #
 # <details><summary>Answers</summary>

@@ -33,8 +33,8 @@
 # sees events: inside the engine, at the server's door, or at the client who asked. Of many latencies, **p99**, the 99th
 # percentile, is the value that 99 of 100 do not exceed; p50 is the median.
 #
-# Where the page asks for a prediction, write it in place of `None` before you look further, and run the cell with `reveal`
-# once more.
+# Where the page asks for a prediction, write it in place of `None`, run that cell, and go on: a later cell, which calls
+# `reveal`, shows it beside what the run gave.
 #
 # After this section you can
 #
@@ -109,8 +109,8 @@ def ms(seconds):
 # %% [markdown]
 # ## One request, three clocks
 #
-# **TTFT**, the time to first token, runs from a declared start to the first visible output. Take the simplest boundary: the
-# server has read the request and prepared its text. Then
+# **TTFT**, the time to first token, runs from a declared start to the first visible output. Take the simplest start: the
+# request has been read and its text prepared. Then
 #
 # $$\mathrm{TTFT} = \text{queue} + \text{prefill} + \text{selection and delivery} \tag{21.4}$$
 #
@@ -171,7 +171,7 @@ print("TTFT: engine < server < client")
 # At the client there is one more choice to declare. A load client often has a plan, "this request at 2.0 s", and sometimes cannot keep
 # it: it lets only so many requests be under way at a time, and the next one waits before it is sent. For the person who asked, that wait
 # counts. So kvlab's client figures run from the **intended start**, and those from sending have a name of their own (`service_ttft`).
-# Above nothing had to wait, and the two are the same.
+# Above nothing had to wait before it was sent, and the two are the same.
 
 # %% [markdown]
 # ## From the last token back: time per output token
@@ -179,10 +179,10 @@ print("TTFT: engine < server < client")
 # A request that gives $N$ tokens has a first one at $t_1$ and a last one at $t_N$. In between lie $N - 1$ intervals, so
 # that its **time per output token** is
 #
-# $$\mathrm{TPOT} = \frac{t_N - t_1}{N - 1}, \qquad N > 1 \tag{21.5}$$
+# $$\mathrm{TPOT} = \frac{t_N - t_1}{N - 1} \tag{21.5}$$
 #
 # Where the end of the request is its last token, and the start is that of its TTFT, $t_N - t_1$ is the same as the
-# end-to-end time less the TTFT.
+# **E2EL**, the end-to-end latency from that start to the last token, less the TTFT.
 
 # %%
 predict({"21.2-p1": None, "21.2-p2": None})
@@ -267,7 +267,7 @@ print(f"here: mean event gap {1000 * between_events:.2f} ms, TPOT {1000 * per_to
 predict("21.2-p3", None)
 
 # %% tags=["claim-21.2-e"]
-# The real scheduler; the steps are not computed, each just lasts 20 ms on a virtual clock.
+# The real scheduler; the steps are not computed, each has a length on a virtual clock.
 engine = SimulatedEngine.like(llm.engine, CostModel(per_step=0.020))
 engines.append(engine)
 quartet = generate(4, arrivals=AtOnce(), prompt_tokens=8, output_tokens=10, vocab_size=900, seed=1)
@@ -286,7 +286,7 @@ assert [round(1000 * r.times.tpot, 6) for r in run.requests] == [20, 20, 20, 20]
 reveal("21.2-p3", round(1000 * run.requests[0].times.tpot))
 
 # %% [markdown]
-# 200 tokens a second may also be one request with a token every 5 ms, or two hundred of which each waits a second. Who
+# 200 tokens a second may also be one request with a token every 5 ms, or two hundred of which each waits a second. Whoever
 # reports throughput alone says nothing about any reader's wait.
 #
 # ## What this machine can do
@@ -311,7 +311,7 @@ for name in ("copy", "read", "matmul"):
 # Then real passes. The tiny model fits into a processor's cache, so for this purpose we make a model of 50 million random
 # weights: its answers are nonsense, its arithmetic is that of a real one. For each pass kvlab **counts** what has to be done:
 #
-# - FLOPs: 2 for each weight and position (a multiply and an add), the $2N$ a token of the chapter. The matrices of the layers
+# - FLOPs: 2 for each weight and position (a multiply and an add). The matrices of the layers
 #   work on every position, the output head only on those whose logits are wanted, one a request; looking up an embedding
 #   multiplies nothing. On top comes the context's part: $4 H_q d_h$ in each layer for each query and each key it may see
 #   ($H_q$ query heads of width $d_h$).
@@ -355,7 +355,7 @@ found = {str(point.case): point for point in phases.points}
 long_prompt, alone = found["prefill 1 x 512"], found["decode 1 x 512"]
 four, sixteen = found["decode 4 x 512"], found["decode 16 x 512"]
 
-# the dense part is 2N a token; the context's part comes on top, and grows with the square of a prompt
+# the dense part is 2 a weight and position; the context's part comes on top, and grows with the square of a prompt
 prompt_flops, one_flops = long_prompt.flops_parts, alone.flops_parts
 assert prompt_flops["weights"] == 2 * matrices * 512 and one_flops["weights"] == 2 * matrices
 assert prompt_flops["head"] == one_flops["head"] == 2 * head  # one row of logits each
@@ -439,8 +439,8 @@ for name, share in step_parts(big, Case("decode", 1, 512)).shares.items():
 # the products themselves run below the roof, attention and K/V (writing and gathering them) come on top, small operations go element
 # by element, and "outside torch" is Python with the scheduling. Only a measurement shows them.
 #
-# The same, with your hand on it. Which prompt length is the first to the right of the ridge? From which batch size on does a second
-# request cost nearly as much as the first? Choose, and press Run.
+# The same, with your hand on it. The **ridge** is the intensity where the two bounds meet. Which prompt length is the first to the
+# right of it? And how many requests can decode together before the pass takes twice as long as for one? Choose, and press Run.
 
 # %%
 timer = phase_timer()
@@ -450,6 +450,15 @@ timer
 timer.check()  # raises what went wrong in the timer, if anything did
 
 # %% [markdown]
+# <details><summary>What the counts say of the two questions</summary>
+#
+# Say that a machine gives 25 GB and 100 GFLOP a second: its ridge is at 4 FLOPs a byte. A prompt of n tokens takes about
+# 25 + 75.5 n MFLOP and hardly more than the 201 MB of the weights, so it is past the ridge from 11 tokens on. A decode pass for b
+# requests with 512 positions takes 107 b MFLOP and 201 + 6.3 b MB: 8.3 ms for one, and arithmetic bounds it from 10 requests on.
+# Sixteen take about twice as long as one. What your machine measures is above the bounds, and its own ridge stands in the view's sentence.
+#
+# </details>
+#
 # ## A report that can be judged
 #
 # One figure never describes a run. Below, 200 requests arrive independently of each other (a **Poisson** process), eight a second on
@@ -540,7 +549,7 @@ latency_report(
 #
 # Now with nothing simulated: `kvlab serve` answers over HTTP on this machine, `kvlab load` asks. Forty people chat; two paste
 # long notes. What is timed is what the client sees, from the intended start. The model is tiny, so every target is kept; look for the
-# same shape in ITL: who was reading an answer while the notes were computed has one long gap (choose "chat" under *requests*).
+# same shape in ITL: whoever was reading an answer while the notes were computed has one long gap (choose "chat" under *requests*).
 
 # %% tags=["nbval-ignore-output"]
 chats = [LoadRequest(f"chat {i}", PROMPT, 16, labels={"kind": "chat"}) for i in range(40)]
@@ -570,7 +579,7 @@ print(f"{len(mixed.records)} requests asked: {counted.completed + counted.failed
 #
 # The run below was recorded with `kvlab load` against `kvlab serve`, which was told to send a chat's role at once and then
 # four tokens at a time, and whose prefix cache (K/V of earlier prompts, kept to be used again) was off. The client let eight requests be
-# under way at a time. It comes with kvlab, one JSON line a request: 32 chats, some with long notes pasted in, some that want one word,
+# under way at a time, and gave an answer up that had no end 1.3 s after it was sent for. It comes with kvlab, one JSON line a request: 32 chats, some with long notes pasted in, some that want one word,
 # some that want a long story. Seven reports of it follow. Each figure follows from the same lines by the rule that its words suggest,
 # and each hides something. Find out what.
 
@@ -594,9 +603,10 @@ for report in REPORTS:
         print(f"{report.letter}  {report.honest(seen)}")
 
 # %% [markdown]
-# <details><summary>When you have answered: why the view below has another mean than C</summary>
+# <details><summary>When you have answered: why the view below has another mean of the gaps than C's honest one</summary>
 #
-# C's 33 ms average over the requests, and the view below over all gaps: that is B's difference once more.
+# C's honest figure is a mean over the requests: each request's own mean gap counts once. The view's ITL takes all gaps of everybody,
+# so that a long answer counts more often: that is B's difference once more.
 #
 # </details>
 #

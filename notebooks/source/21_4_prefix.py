@@ -96,6 +96,14 @@ word = LLM("tiny").tokenizer.token_text
 # |---|---|---|---|
 # | A gentle breeze stirred | the leaves as children | laughed in the distance | . |
 #
+# A request has brought this sentence, and its K/V are there. Another request brings it with one word of block 2 exchanged.
+# What may it use? Write your answer in place of `None` and run the cell. The run that answers it comes further down, at
+# *Now with real keys and values*. Nothing breaks if you leave it.
+
+# %%
+predict("21.4-p1", None)
+
+# %% [markdown]
 # Each full block gets an **identity**: a hash of its own tokens *and of the identity before it*. A hash turns bytes of
 # any length into a short number; equal bytes give equal numbers. The first block has none before it. In its place stands
 # $h_0$, the identity of everything else that K/V depend on, such as the model:
@@ -139,8 +147,8 @@ assert changed == {"as it is": [], "block 3": [3], "block 2": [2, 3], "block 1":
 # equal*: they say that the whole text up to here is, and the configuration too. (As long as no two texts get the same
 # hash; *Break it* below is about that.)
 #
-# One question before you read how blocks are looked up. Write your answer in place of `None`; the run that answers it
-# comes further down, at *A prompt that is cached whole*. Nothing breaks if you leave it.
+# One more question before you read how blocks are looked up. The run that answers it comes further down, at *A prompt that
+# is cached whole*.
 
 # %%
 predict("21.4-p2", None)
@@ -166,16 +174,16 @@ for function in (hash_block_tokens, PrefixLookup.find, KVCacheManager.get_comput
 # The engine calls the third for a request that it is about to admit. The hits enter its block table, and only the
 # positions after them are computed.
 #
-# ## Predict, then run
+# ## Now with real keys and values
 #
-# Write your answers in place of `None` and run the cell; the next cells hold them against the run. Nothing breaks if
-# you leave them.
+# Your first prediction is about the edit of block 2. Here is one about that of block 1; the next cell holds both against the
+# run.
 
 # %%
-predict({"21.4-p1": None, "21.4-p3": None})
+predict("21.4-p3", None)
 
 # %% [markdown]
-# Now with real keys and values. The model below has three layers and random weights: only equal and unequal matter here.
+# The model below has three layers and random weights: only equal and unequal matter here.
 # The engine serves the sentence as it is, then each edited one, and each block of K/V is held against that of the
 # first sentence.
 
@@ -784,7 +792,7 @@ for place in ("first", "last"):
     own_note[place] = out.num_cached_tokens, out.outputs[0].text.strip()
     print(f"{place:<20} {own_note[place][0]:>13}   {own_note[place][1]}")
 assert own_note == {"first": (8, "The key is blue."), "last": (28, "The key is red.")}
-reveal("21.4-p4", long_hits["first of all"])
+reveal("21.4-p4", [long_hits["first of all"], long_hits["after the notes"]])
 
 # %% [markdown]
 # The upper half: a time stamp spoils the block in which it lies and all that follow. In the first block that is everything.

@@ -216,10 +216,10 @@ assert written(engine) == {28, 29, 30, 31, 8, 9, 36, 37, 38, 39}  # 4 * block + 
 # second is half empty, and that unused part of a taken block is its **tail**. Blocks 7 and 2 do not
 # lie side by side, and need not.
 #
-# ### One read, by hand and in the kernel
+# ### One read, by hand and in the engine
 #
 # The token at position 5 attends to positions 0 to 5. Its query has to find six keys and six values. Let the
-# kernel do it in layer 3, and do it again by hand: the table, the quotient, the remainder, and the formula of
+# engine's attention do it in layer 3, and do it again by hand: the table, the quotient, the remainder, and the formula of
 # attention. The query is that of query head 3. Keys and values are stored for fewer **KV heads**, each of which
 # several query heads read ([section 21.1](21_1_reuse.ipynb)); `kv_head` is the one that this query head reads.
 
@@ -244,16 +244,16 @@ whole = build_input_batch((ScheduledRequest("A", 0, ids, table_a, ()),), 4, mode
 newest = build_input_batch((ScheduledRequest("A", 5, ids[5:], table_a, ()),), 4, model.device)
 
 LAYER, HEAD = 3, 3
-kernel = Watched(engine.runner.attention, LAYER)  # the pass over position 5, once more
+attention = Watched(engine.runner.attention, LAYER)  # the pass over position 5, once more
 engine.runner.attention.begin(newest)
 with torch.inference_mode():
-    model(newest.input_ids, newest.positions, kernel)
+    model(newest.input_ids, newest.positions, attention)
 
 kv_head = HEAD // (config.num_query_heads // config.num_kv_heads)
 places = [(table_a[t // 4], t % 4) for t in range(6)]  # the table, the quotient, the remainder
 keys = torch.stack([cache.key_cache[LAYER, block, slot, kv_head] for block, slot in places])
 values = torch.stack([cache.value_cache[LAYER, block, slot, kv_head] for block, slot in places])
-weights = torch.softmax(keys @ kernel.query[0, HEAD] / config.head_dim**0.5, dim=0)
+weights = torch.softmax(keys @ attention.query[0, HEAD] / config.head_dim**0.5, dim=0)
 
 print("t   token    t // 4   t % 4   block   slot of the pool   slot_mapping   weight")
 for t, (block, slot) in enumerate(places):
@@ -262,14 +262,14 @@ for t, (block, slot) in enumerate(places):
         f"{t}   {word(ids[t]).strip():<8} {t // 4:>5} {t % 4:>7} {block:>7} {4 * block + slot:>18} "
         f"{mapped:>14} {weights[t]:>8.2f}"
     )
-by_hand, by_kernel = weights @ values, kernel.mixed[0, HEAD]
+by_hand, by_engine = weights @ values, attention.mixed[0, HEAD]
 read_keys, read_values = cache.read(table_a, 6)
 assert whole.slot_mapping.tolist() == [4 * block + slot for block, slot in places]
 assert places[5] == (2, 1) and newest.slot_mapping.tolist() == [9]
 assert torch.equal(read_keys[LAYER, kv_head], keys)
 assert torch.equal(read_values[LAYER, kv_head], values)
-assert by_kernel.isfinite().all() and torch.allclose(by_hand, by_kernel, atol=1e-5)
-print("\nthe mixture by hand equals the kernel's; nothing that it read was NaN")
+assert by_engine.isfinite().all() and torch.allclose(by_hand, by_engine, atol=1e-5)
+print("\nthe mixture by hand equals the engine's; nothing that it read was NaN")
 
 # %% [markdown]
 # A layer's memory is one row of slots, and slot number `4 * block + slot` is the whole address. `slot_mapping` is
@@ -279,13 +279,13 @@ print("\nthe mixture by hand equals the kernel's; nothing that it read was NaN")
 #
 # ## The mechanism
 #
-# Three short functions of the pool are most of it. Blocks are taken at the head of a queue, each block counts the
-# tables that hold it, and a block goes back when the count is 0. The fourth turns positions into slots. (It pads
+# Four short functions are most of it. Three are the pool's: blocks are taken at the head of a queue, each block counts the
+# tables that hold it, and a block goes back when the count is 0. The fourth, `build_input_batch`, turns positions into slots. (It pads
 # shorter tables with 0 to a rectangle. That is no use of block 0: nobody reads beyond a request's own length.) In
 # each layer the attention first writes this pass's keys and values to `slot_mapping`, then reads through the table.
 #
 # Look at the end of `free_blocks`. A block without an identity goes to the *head* of the queue: nobody can find it
-# again, so nothing is lost if it is taken next. One with an identity can still be found, and goes to the *tail*, to
+# again, so nothing is lost if it is taken next. One with an identity can still be found, and goes to the *end*, to
 # be taken as late as possible. A table is given back deepest block first: an identity is found by way of those
 # before it, so the end of a chain must be taken before its beginning.
 
@@ -305,7 +305,7 @@ for retain_freed, what in ((False, "identities go, too"), (True, "identities sta
     )
 
 # %% [markdown]
-# Block 2, half full, never had an identity. Block 7 has one, and where it keeps it, it waits at the tail.
+# Block 2, half full, never had an identity. Block 7 has one; if it keeps it, it waits at the end of the queue.
 #
 # ## Predict, then run
 #
@@ -418,10 +418,9 @@ block_table(trace, at="C is admitted")
 # True or false?
 #
 # <details><summary>Answer</summary>
-# It depends on which length is meant, so the sentence is no rule to build on. The text's length is the number of
-# known tokens. By that it is false: look at the lines above. With 8 known tokens, a multiple of 4, nothing was
+# False. The length of the text is the number of its known tokens, and the lines above show it: with 8 known tokens, a multiple of 4, nothing was
 # taken; with 9, block 5 was. The token that a pass is about to process counts in the text already and has no slot
-# yet. Counted in processed positions it was true here: 8 were processed when block 5 was taken. It fails where the
+# yet. Counted in processed positions the sentence was true here: 8 were processed when block 5 was taken. It fails where the
 # table is ahead of them (Exercise 3). What holds whenever the model runs: for n positions, those of the pass
 # included, the table has &lceil;n / 4&rceil; entries or more.
 # </details>
@@ -437,15 +436,20 @@ block_table(trace, at="C is admitted")
 #   evictable? ("Pool …", then "When a request ends": "keep full blocks, evictable".)
 # - Share all six tokens of A. How many blocks are shared, and why not two?
 # - Fill the pool and append once more.
+# - Fork A, and append to both. Which of them gets the copy, and can you make it the other one?
 #
-# <details><summary>The first of these</summary>
-# Block 2, not the 7 that held these very tokens. Released at once, A's blocks went to the head of the queue, the
+# <details><summary>What happens</summary>
+# Finished, then shared: block 2, not the 7 that held these very tokens. Released at once, A's blocks went to the head of the queue, the
 # deepest first, so the queue is [2, 7, 5], and what they held cannot be found any more: C computes its four positions
 # again. Kept evictable, block 7 is found, and C takes no block.
+# Six tokens shared: one block. A's second one is half full, so it has no identity to be found by. In a full pool the
+# append is refused and changes nothing; a scheduler would preempt somebody there. After a fork whoever is appended to
+# first gets the copy, and the other writes in place.
 # </details>
 #
 # "Undo" takes the last action back. "Script …" shows the actions as lines, and they are yours to edit:
-# `admit NAME TOKENS`, `append NAME [TOKENS]`, `share NAME FROM TOKENS [OWN]`, `fork NAME FROM`, `finish NAME`. The
+# `admit NAME TOKENS`, `append NAME [TOKENS]`, `share NAME FROM TOKENS [OWN]` (OWN more tokens follow, of its own), `fork NAME FROM` (NAME gets a table with the
+# blocks of FROM), `finish NAME`. The
 # same lines work from a cell, as in `playground.do("append A 2")`; `playground.undo()` takes the last one back.
 
 # %%
@@ -609,8 +613,7 @@ print(inspect.getsource(copy_blocks))
 block_table(fork_trace, at="Copy-on-write")
 
 # %% [markdown]
-# Try it in the playground above: fork A, and append to both. Which of them gets the copy there, and can you make it
-# the other one? "Start from" has this as "fork and copy-on-write".
+# The playground above has this under "Start from" as "fork and copy-on-write".
 #
 # ## How large should a block be?
 #
@@ -655,7 +658,7 @@ assert all(use.steps == uses[0].steps for use in uses)
 
 # %% [markdown]
 # With one slot a block nothing is ever empty, and the table is as long as the text. Each doubling about halves
-# the table. The empty slots per request, its tail, are about half a block on average, more where a block is as long
+# the table, until a block is as long as a text. The empty slots per request, its tail, are about half a block on average, more where a block is as long
 # as the texts. What does the longer table cost in time? The next cell finds a cached prompt of 16,384 tokens
 # again (one identity for each block has to be computed and looked up; [section 21.4](21_4_prefix.ipynb)), and
 # lets one query read as many positions through the table. Blocks lie scattered.
@@ -705,14 +708,14 @@ assert median(times[1][0]) > 4 * median(times[256][0])
 # Finding a prompt costs much less with blocks of 256 than with blocks of 1: fewer identities have to be computed and
 # looked up. Of reading, this run claims nothing: the same keys and values have to be moved in any case, and where
 # the ranges in brackets overlap, a difference between two medians may be noise. A larger block has one more price.
-# Only full blocks are found again, so with blocks of 256 a common beginning of 255 tokens is no hit. Engines settle
-# between, and not all alike; the tables of *What production engines offer* have their choices.
+# Only full blocks are found again, so with blocks of 256 a common beginning of 255 tokens is no hit. Engines choose
+# from 1 to 256, and not all alike; the tables of *What production engines offer* have their choices.
 #
 # ## The formula stays
 #
 # Paging changes where keys lie and how they are found. It does not make attention cheaper: the new query still
 # reads each earlier position. Here are 23 positions of a real text in one rectangle and in scattered blocks of
-# three sizes. The operations are counted by torch while the kernel runs; each key takes two multiplications and
+# three sizes. The operations are counted by torch while attention runs; each key takes two multiplications and
 # two additions per query head and number.
 
 # %% tags=["claim-21.5-f"]
@@ -754,7 +757,7 @@ for name, (blocks, read) in layouts.items():
 # and a **running sum** of $2^{\text{score} - \text{max}}$. When a larger score comes, what was summed before is scaled
 # down to the new maximum, so a sum can shrink; the tile's own terms are added after that. (In base 2: the scores are
 # multiplied by $\log_2 e$ first, and $2^x$ is what the hardware has.) A second kernel puts the splits together. Each
-# counts by $\text{sum} \times 2^{\text{max}}$: its sum, brought to one maximum for all.
+# counts by its sum brought to one maximum for all, $\text{sum} \times 2^{\text{max}}$.
 #
 # Below, two continuations of one prompt of 26 tokens are in the middle of their work, each with 34 positions
 # processed, in a pool that hands out its blocks of four in no order. What no one has written is NaN. The engine makes
@@ -880,8 +883,8 @@ else:
 #
 # The next cell lets a real engine begin a story, twelve outputs, once for each format. The **reference** computes
 # everything in float64, attention by its formula alone. An error is a logit's distance from the reference's. *rms
-# error* is the root of their mean square, over all outputs and the whole vocabulary; of it and of the *largest* error
-# the table has bounds. All runs are led along the reference's text, so that they compare the same positions. Where
+# error* is the root of their mean square, over all outputs and the whole vocabulary; the table gives bounds on it and on
+# the *largest* error. All runs are led along the reference's text, so that they compare the same positions. Where
 # another token would have been selected, the run is repeated and goes its own way (*changed*; outputs count from 0).
 
 # %%
@@ -913,7 +916,7 @@ if not scored.notice:  # Triton is here
 reveal("21.5-p6", len(changed))
 
 # %% [markdown]
-# The kernel and torch are as far from the reference as float32's last bits. Beyond that, every format that saves
+# In fp32 the kernel and torch differ from the reference in float32's last bits alone. Beyond that, every format that saves
 # bytes costs accuracy. At equal bytes fp16 errs less than bf16: it has three more bits of digits. int8 is nearer than
 # fp8 for an eighth more bytes: its scale fits each vector, so all its bits are digits. One changed token changes the
 # text after it, too.
@@ -1069,19 +1072,23 @@ from IPython.display import Markdown
 from kvlab.measure import engine_options
 
 
-def looked_up(mechanisms):
-    """Where the lines of a table were looked up, engine after engine."""
+def options_for(*mechanisms):
+    """A table of some mechanisms, and where its lines were looked up, engine after engine."""
     places = {}
     for row in engine_options.ROWS:
         if row.mechanism in mechanisms:
             places.setdefault(f"{row.engine} ({row.version})", {})[f"`{row.source}`"] = None
-    return "; ".join(f"{engine}: {', '.join(found)}" for engine, found in places.items())
+    found = "; ".join(f"{engine}: {', '.join(files)}" for engine, files in places.items())
+    return Markdown(f"{engine_options.markdown(mechanisms)}\n\nLooked up in: {found}.")
 
 
-for first in (0, 2, 4):  # two mechanisms a table
-    chosen = engine_options.MECHANISMS[first : first + 2]
-    table = engine_options.markdown(chosen)
-    display(Markdown(f"{table}\n\nLooked up in: {looked_up(chosen)}."))
+options_for(engine_options.UNIT, engine_options.POOL)
+
+# %%
+options_for(engine_options.PREFIX, engine_options.FORMAT)
+
+# %%
+options_for(engine_options.TIER, engine_options.TOLD)
 
 # %% [markdown]
 # (With units of 1 token a table has an entry for each position. llama.cpp has no blocks. A **slot** of its server is
@@ -1095,7 +1102,7 @@ for first in (0, 2, 4):  # two mechanisms a table
 # to `generate`, and to its continuous batching with pages of 16. (Its default, pages of 256, would find 256 of the
 # 400.)
 #
-# Have you a server with OpenAI's API, of any of these engines? Put its address in place of `None`, or start
+# Do you have a server with OpenAI's API, from any of these engines? Put its address in place of `None`, or start
 # JupyterLab with `KVLAB_ENGINE_URL` set to it. It gets the same texts, and has its own model. Some that start one:
 # `kvlab serve`, `transformers serve MODEL --continuous-batching`, `vllm serve MODEL`, `python -m
 # sglang.launch_server --model-path MODEL --enable-cache-report`, `trtllm-serve MODEL`, `llama-server -m FILE`.

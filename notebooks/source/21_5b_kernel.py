@@ -117,7 +117,7 @@ print(inspect.getsource(paged_attention_spec))
 # | `x // 4`, `x % 4` | of each number: how often 4 goes into it, and the rest; 13 gives 3 and 1 |
 # | `tl.load(ptr + x, mask=m, other=0.0)` | the numbers at these addresses; where `m` is False nothing is read, and 0 stands there. Without `other`, anything |
 # | `tl.store(ptr + x, y, mask=m)` | writes `y` to these addresses, where `m` is True |
-# | `tl.dot(a, b, input_precision="ieee")` | product of two matrices, at least 16 × 16 (two splits are fewer), in full float32 |
+# | `tl.dot(a, b, input_precision="ieee")` | product of two matrices, at least 16 × 16, in full float32 |
 # | `tl.trans(a)` | the matrix turned: its rows are columns |
 # | `tl.where(m, a, b)` | `a` where `m` is True, `b` elsewhere; minus infinity is `float("-inf")` |
 # | `tl.max(x, axis=1)`, `tl.sum(x, axis=1)` | the largest number, the sum: one for each row; with `axis=0` one for each column, or the one of a vector |
@@ -299,8 +299,8 @@ check("21.5b-3", add_tile)
 # ## Step 4: splits, and their merge
 #
 # One request with one KV head would be one program, and a GPU has room for hundreds. So the positions are cut into
-# **splits**, each with a program of its own (split-KV). Each ends with a result of its own, `part`, and with
-# $\text{lse2} = \log_2 \sum 2^{\text{score2}}$, which says how much it weighs. A second kernel merges them. A split that
+# **splits**, each with a program of its own (split-KV). Each ends with a result of its own, `part`, and with the
+# log-sum-exp to base 2, $\text{lse2} = \log_2 \sum 2^{\text{score2}}$, which says how much it weighs. A second kernel merges them. A split that
 # has no positions says 0 and weighs $2^{-\infty} = 0$.
 
 # %%
@@ -652,7 +652,7 @@ shown
 #
 # Triton's compiler needs no GPU to compile for one. What it makes of the package's decode kernel, in bf16 with
 # `head_dim` 128 (column `d`), on three GPUs: an A100 (`sm_80`), an H100 or H200 (`sm_90`), an MI300 (`gfx942`). A program
-# is worked on by a hundred **threads** or more of one **multiprocessor**, of which a GPU has about as many. **Registers**
+# is worked on by a hundred **threads** or more of one **multiprocessor**, of which such a GPU has over a hundred. **Registers**
 # hold a thread's numbers; **shared** is the fast memory of the multiprocessor, in bytes, that the program's tiles of K
 # and V take; **spills** are numbers that found no register. `dtype` is that of the queries, `cache` that of the pool.
 
@@ -710,8 +710,8 @@ check("21.5b-6", None)
 # - A group of query heads is one matrix; its keys and values are loaded once.
 # - The online softmax keeps a maximum, a sum and a mixture for each row. A larger score shrinks what was summed.
 # - Splits make programs out of one long request. Each says how much it weighs by `lse2`, base 2.
-# - Every load is masked: a weight of 0 does not take a NaN away.
-# - A mistake is found by an input that lets it show. Random numbers in a full pool let few of them.
+# - Every load of a tile is masked: a weight of 0 does not take a NaN away.
+# - A mistake is found by an input that lets it show. Random numbers in a full pool let few of them show.
 #
 # **Check yourself.** (1) A tile of 16 positions starts at 32, the length is 33. How many places are masked? (2)
 # Blocks of 1, a tile of 16: how many entries of the table does one turn of the loop look up? (3) Why does the running

@@ -11,7 +11,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 from lab_server import Lab, Watch
 from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
-from stillness import resize
+from stillness import resize, wait_until_still
 
 from kvlab import LLM, Decoder, ModelConfig, SamplingParams, tiny
 from kvlab.tensors.reads import padded_reads
@@ -19,6 +19,21 @@ from kvlab.widgets import attention_html, attention_payload
 from kvlab.widgets.attention_words import decimal, sentence
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
+# How many columns are seen whole, and how many in part, between the labels and the right edge.
+COLUMNS = """(() => {
+  const scroll = document.querySelector(".kvg-scroll");
+  const labels = scroll.querySelector(".kvg-labels");
+  const px = (text) => Math.max(parseFloat(text) || 0, 0), look = getComputedStyle(scroll);
+  const start = labels.getBoundingClientRect().right + px(look.getPropertyValue("--cover"));
+  const end = scroll.getBoundingClientRect().right - px(look.clipPath.split(" ")[1]);
+  const boxes = [...scroll.querySelectorAll(".kvg-col")].map((c) => c.getBoundingClientRect());
+  const seen = boxes.filter(({ left, right }) => right > start + 0.6 && left < end - 0.6);
+  const whole = seen.filter(({ left, right }) => left >= start - 0.6 && right <= end + 4);
+  return [whole.length, seen.length - whole.length];
+})()"""
+CUT_LABELS = """[...document.querySelectorAll(".kvg-labels :is(div, b, i, .kvr-heads > span)")]
+  .filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1)
+  .map((e) => `${e.textContent}: ${e.scrollWidth} > ${e.clientWidth}`)"""
 LAB = """
 from kvlab import LLM, SamplingParams, tiny
 from kvlab.tensors.reads import padded_reads
@@ -187,7 +202,7 @@ def test_the_picture_shows_the_weights_of_the_chosen_layer_under_their_keys(
     keys = page.locator(".kvr-c[data-kv='0']").evaluate_all("cs => cs.map(c => c.textContent)")
     assert keys == ["K V"] * 22 + [""] * (len(kinds) - 22)
     expect(page.locator(".kvr-own")).to_have_attribute("data-pos", "21")
-    expect(page.get_by_text("grouped-query attention: 4 heads, 2 K/V rows")).to_be_visible()
+    expect(page.get_by_text("grouped-query attention: 4 heads, 2 KV heads")).to_be_visible()
 
 
 def test_a_chosen_head_stands_out_and_tells_each_weight(opened, payloads) -> None:
@@ -317,6 +332,25 @@ def test_the_query_stays_in_sight(opened, payloads) -> None:
     expect(page.locator(".kvg-more [data-do=left]")).to_have_text(re.compile(r"◂ \d+ more"))
 
 
+def test_a_phone_shows_four_whole_columns_and_short_names(opened, payloads) -> None:
+    page = opened(payloads["padded"], viewport={"width": 360, "height": 800})
+    for key in ("ArrowRight", "End", "p"):
+        page.keyboard.press(key)
+        wait_until_still(page)
+        in_sight, in_part = page.evaluate(COLUMNS)
+        assert (in_sight >= 4, in_part) == (True, 0), key
+        assert page.evaluate(CUT_LABELS) == [], key
+    expect(page.locator(".kvr-l[data-head='0'] > b")).to_have_text("q 0", use_inner_text=True)
+    expect(page.locator("[data-entry=short]")).to_have_text("KV, qKV head, query head")
+    page.locator(".kvg-scroll").evaluate("e => { e.scrollLeft = 55; }")
+    wait_until_still(page)
+    assert page.evaluate(COLUMNS)[1] == 0
+    resize(page, 900, 800)
+    expect(page.locator(".kvr-l[data-head='0'] > b")).to_have_text(
+        "query head 0", use_inner_text=True
+    )
+
+
 def test_weight_out_of_sight_is_told_beside_its_row(opened, payloads) -> None:
     payload = payloads["run"]
     page = opened(payload, viewport={"width": 700, "height": 800})
@@ -327,9 +361,10 @@ def test_weight_out_of_sight_is_told_beside_its_row(opened, payloads) -> None:
     def expected() -> str:
         side, frame = (page.locator(s).bounding_box() for s in (".kvg-labels", ".kvg-scroll"))
         boxes = [column.bounding_box() for column in page.locator(".kvg-col").all()]
-        middles = [box["x"] + box["width"] / 2 for box in boxes[: len(row)]]
-        left = sum(w for w, x in zip(row, middles, strict=True) if x < side["x"] + side["width"])
-        right = sum(w for w, x in zip(row, middles, strict=True) if x > frame["x"] + frame["width"])
+        start, end = side["x"] + side["width"], frame["x"] + frame["width"] + 4
+        keys = list(zip(row, boxes[: len(row)], strict=True))  # those seen in part are covered
+        left = sum(w for w, box in keys if box["x"] < start)
+        right = sum(w for w, box in keys if box["x"] + box["width"] > end)
         number = decimal(left + right)
         return "" if left + right < 50 else f"◂{number}" if left >= right else f"{number}▸"
 
@@ -366,7 +401,7 @@ def test_a_view_that_is_made_before_it_is_on_the_page_works(opened, payloads) ->
 
 
 def test_many_heads_are_drawn_page_by_page(opened, payloads) -> None:
-    """32 query heads on 8 K/V rows: two groups of five rows fit."""
+    """32 query heads on 8 KV heads: two groups of five rows fit."""
     page = opened(payloads["many"])
     expect(page.get_by_text("Query heads 0 to 7 of 32 are drawn")).to_be_visible()
     assert page.locator(".kvr-l").count() == 10

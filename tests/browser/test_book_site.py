@@ -30,7 +30,8 @@ CUT_ON_PAPER = """[...document.querySelectorAll("main :is(.table-wrapper, .kvlab
 # Words of the views that end at an edge, without a way to scroll to the rest.
 WORDS = (
     *(".kv-title", ".kv-hint", ".kvr-share", ".kvf-caption", ".kvs-sum", ".kvs-legend"),
-    *(".kvs-count", ".kvb-cap", ".kvk-cap", ".kvq-card", ".kvy-caption", ".kvy-part > *"),
+    *(".kvs-count", ".kvl-about > *", ".kvl-shares li", ".kvb-cap", ".kvk-cap", ".kvq-card"),
+    *(".kvy-caption", ".kvy-part > *"),
 )
 CUT_WORDS = f"""[...document.querySelectorAll(".kv :is({", ".join(WORDS)})")]
   .filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 6)
@@ -45,6 +46,35 @@ OVERLAPS = """(() => {
   return found.flatMap(([one, a], i) => found.slice(i + 1)
     .filter(([other, b]) => words(one, other) && meet(a, b)).map(([other]) => [one, other]));
 })()"""
+# Sizes of the roofline that stand nearer to another dot than to their own, without a line to it.
+STRAY = """(() => {
+  const roof = document.querySelector(".kvf-roof"), box = (e) => e.getBoundingClientRect();
+  const [dots, labels, lines] = [".kvf-dot", "[data-label]", ".kvf-leader"]
+    .map((kind) => [...roof.querySelectorAll(kind)]);
+  const away = (a, x, y) =>
+    Math.hypot(Math.max(a.left - x, x - a.right, 0), Math.max(a.top - y, y - a.bottom, 0));
+  const middle = (e) => [(box(e).left + box(e).right) / 2, (box(e).top + box(e).bottom) / 2];
+  const end = (line, far) => {
+    const { x, y } = line.getPointAtLength(far).matrixTransform(line.getScreenCTM());
+    return [x, y];
+  };
+  return labels.map((label, i) => {
+    const ways = dots.map((dot) => away(box(label), ...middle(dot)));
+    const led = lines[i].getAttribute("d") && away(box(dots[i]), ...end(lines[i], 0)) < 1
+      && away(box(label), ...end(lines[i], lines[i].getTotalLength())) < 2;
+    const own = led || ways.every((way, k) => k === i || way > 1.2 * ways[i]);
+    const shown = label.style.visibility !== "hidden";
+    return { shown, stray: shown && !own ? `${label.textContent}: ${ways}` : null };
+  });
+})()"""
+# Marks the first box of a kind that scrolls sideways and the first one that has no need to.
+SAMPLES = """(kind) => {
+  document.querySelectorAll("[data-sample]").forEach((e) => delete e.dataset.sample);
+  const all = [...document.querySelectorAll(`main ${kind}`)].filter((e) => e.checkVisibility());
+  const more = (e) => e.scrollWidth - e.clientWidth;
+  const found = { scrolls: all.find((e) => more(e) > 20), fits: all.find((e) => more(e) === 0) };
+  for (const [name, e] of Object.entries(found)) if (e) e.dataset.sample = name;
+}"""
 RUNS = "details.kvlab-run"  # what the run found, folded below a prediction
 UNFOLD = f"document.querySelectorAll('{RUNS}').forEach((run) => {{ run.open = true; }})"
 MOUNTED = 120_000  # ms at most; the print page holds every view and formula of the book
@@ -122,6 +152,9 @@ def test_words_in_the_roofline_cover_neither_dots_nor_each_other(
         expect(roof.get_by_text("memory: ")).to_be_visible()
     expect(page.locator("[data-label][style*=left]").first).to_be_attached()  # placed by its size
     assert page.evaluate(OVERLAPS) == []
+    labels = page.evaluate(STRAY)
+    assert [label["stray"] for label in labels if label["stray"]] == []
+    assert sum(label["shown"] for label in labels) >= 5  # of seven passes
 
 
 def test_what_is_not_chosen_keeps_its_contrast(leaf: Callable[..., Page]) -> None:
@@ -146,6 +179,30 @@ def test_options_are_not_broken_and_long_printed_lines_are(leaf: Callable[..., P
     printed = leaf("21_0_start", viewport={"width": 390, "height": 800}).locator(".kvlab-sentence")
     box = printed.first.bounding_box()
     assert box is not None and box["x"] + box["width"] <= 390 and box["height"] > 40
+
+
+def test_on_a_phone_a_shade_shows_at_the_edge_behind_which_there_is_more(
+    leaf: Callable[..., Page],
+) -> None:
+    page = leaf("21_4_prefix", viewport={"width": 390, "height": 800})
+    page.evaluate(UNFOLD)
+    looks = []
+    for kind in (".table-wrapper", "pre > code.hljs", ".kvlab-stdout pre", ".kvlab-picture"):
+        page.evaluate(SAMPLES, kind)
+        for box in page.locator("[data-sample]").all():
+            box.evaluate("e => scrollBy(0, e.getBoundingClientRect().top - 200)")
+            place = box.bounding_box()
+            at = {"y": round(place["y"]) + 3, "width": 3, "height": 1}  # above the words
+            middle, last = (round(place["x"] + place["width"] * part) for part in (0.5, 1))
+            found = []
+            for far in (0, 10_000):
+                box.evaluate("(e, x) => { e.scrollLeft = x; }", far)
+                plain, edge = (page.screenshot(clip={"x": x, **at}) for x in (middle, last - 5))
+                found.append(edge != plain)
+            looks.append((kind, box.get_attribute("data-sample"), found))
+    assert all(found == [more == "scrolls", False] for _, more, found in looks), looks
+    assert [more for _, more, _ in looks].count("scrolls") == 4
+    assert [more for _, more, _ in looks].count("fits") >= 2
 
 
 def test_the_table_of_other_engines_is_seen_whole(leaf: Callable[..., Page]) -> None:

@@ -10,6 +10,7 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 from lab_server import Lab, Watch
 from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
+from stillness import wait_until_still
 
 from kvlab import LLM, SamplingParams, tiny
 from kvlab.core.layouts import LayoutRun
@@ -164,6 +165,29 @@ def test_nothing_moves_at_any_width(opened, run: LayoutRun, width: int) -> None:
         page.keyboard.press("ArrowRight")
     assert all(box == boxes[0] for box in boxes)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+CUT = """[...document.querySelectorAll(".kvl *:not(.kvl-scroll):not(.kvl-scroll *)")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0)
+  .map((e) => `${e.className}: ${e.textContent}`)"""
+
+
+def test_on_a_phone_no_word_is_cut_and_nothing_moves(opened, run: LayoutRun) -> None:
+    payload = layouts_payload(run)
+    page = opened(payload, viewport={"width": 390, "height": 844})
+    heights = []
+    for _ in payload["stops"]:
+        assert page.evaluate(CUT) == []
+        heights.append(page.locator(".kv").bounding_box()["height"])
+        page.keyboard.press("ArrowRight")
+    assert heights == heights[:1] * len(payload["stops"])
+    sight = page.locator(".kvl-scroll").last.bounding_box()
+    gone = [one.bounding_box() for one in page.get_by_text(" given back: ").all()]
+    gone = [box["x"] + box["width"] for box in gone if box]
+    assert len(gone) == len(run.requests) and max(gone) <= sight["x"] + sight["width"]
+    page.keyboard.press("p")
+    wait_until_still(page)
+    assert page.evaluate(CUT) == []
 
 
 def test_a_long_rectangle_scrolls_and_keeps_the_newest_column_in_sight(opened) -> None:

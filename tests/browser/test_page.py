@@ -11,9 +11,10 @@ pytest.importorskip("playwright", reason="the browser tests need the extra dev")
 from lab_server import Watch
 from plain_page import plain_page
 from playwright.sync_api import Locator, Page, expect
+from stillness import resize, wait_until_still
 
 from kvlab import LLM, SamplingParams, Trace, tiny
-from kvlab.widgets import growth_editor, growth_html, growth_payload
+from kvlab.widgets import grow_a_cache, growth_editor, growth_html, growth_payload
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -138,6 +139,14 @@ def test_markers_say_how_many_columns_are_out_of_sight_and_scroll_there(
     at_the_end(page)
     expect(left).to_be_visible()
     assert 32 in whole()
+    edge = """e => e.querySelector(".kvg-labels").getBoundingClientRect().right
+      + parseFloat(getComputedStyle(e).getPropertyValue("--cover"))"""
+    for place in (None, 70):  # where the view scrolled to, and a reader in the middle of a column
+        if place is not None:
+            scroll.evaluate("(e, x) => { e.scrollLeft = x; }", place)
+        expect(left).to_have_text(f"◂ {whole()[0]} more")
+        ends = [c.bounding_box() for c in view.locator(".kvg-col").all()[: whole()[0]]]
+        assert max(box["x"] + box["width"] for box in ends) <= scroll.evaluate(edge) + 0.5
 
 
 def test_where_all_columns_fit_there_are_no_markers_and_ticks_are_explained(
@@ -208,6 +217,29 @@ def test_an_editor_without_a_kernel_shows_its_result_and_takes_no_input(opened) 
     expect(editor.locator("[data-kind=answer]")).to_have_text("The key is red.")
     expect(editor.locator("textarea").first).to_be_disabled()
     expect(editor.locator(".kv[data-view=cache_growth]")).to_have_attribute("data-stop", "12")
+
+
+def test_every_choice_of_an_editor_can_be_read_and_moves_nothing(opened) -> None:
+    html = grow_a_cache().html()
+    page = opened(html, "editor", viewport={"width": 880, "height": 720})  # a column of the book
+    cut = """() => [...document.querySelectorAll(".kve-field select")].filter((select) => {
+      const alone = select.cloneNode(true);
+      alone.style.cssText = "position:absolute;width:auto";
+      select.parentElement.append(alone);
+      const cut = alone.offsetWidth > select.offsetWidth + 1;
+      alone.remove();
+      return cut;
+    }).map((select) => select.parentElement.textContent)"""
+    fields = """all => all.map((e) => JSON.stringify(e.getBoundingClientRect()))"""
+    for width, height in ((880, 720), (1280, 720), (1920, 1000)):
+        resize(page, width, height)
+        if width == 1280:
+            page.locator("[data-do=presenter]").first.click()
+            wait_until_still(page)
+        assert page.evaluate(cut) == [], f"at {width} pixels"
+        before = page.locator(".kve-field").evaluate_all(fields)
+        page.locator("select").evaluate_all("all => all.forEach((e) => e.selectedIndex++)")
+        assert page.locator(".kve-field").evaluate_all(fields) == before
 
 
 def test_only_the_newest_inputs_are_sent_while_an_update_is_under_way(opened) -> None:

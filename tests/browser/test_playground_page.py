@@ -14,6 +14,12 @@ from playwright.sync_api import Locator, Page, expect
 from kvlab import Trace
 from kvlab.widgets import allocator_playground, block_table
 
+LINES = """(rows) => rows.map((row) => {
+  const parts = [...row.querySelectorAll("button,label")].map((e) => e.getBoundingClientRect());
+  const { left, right } = row.getBoundingClientRect();
+  const isIn = parts.every((box) => box.left >= left - 1 && box.right <= right + 1);
+  return [new Set(parts.map((box) => Math.round((box.top + box.bottom) / 2))).size, isIn];
+})"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 CELLS = [
     "from kvlab.widgets import allocator_playground\nplayground = allocator_playground()",
@@ -352,3 +358,22 @@ def test_without_a_kernel_it_can_be_scrubbed_and_saved(
         assert watch.wrong == []
     finally:
         watch.page.close()
+
+
+@pytest.mark.parametrize(("width", "most"), [(860, [1, 1]), (390, [3, 3])])
+def test_the_pad_s_words_stand_in_few_lines(
+    browser, tmp_path: Path, width: int, most: list[int]
+) -> None:
+    """In a column of the book's width, and on a phone."""
+    path = tmp_path / "playground.html"
+    html = plain_page(allocator_playground().html(), "editor")
+    path.write_text(f"<!doctype html><style>body{{margin:0}}</style>{html}", encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    try:
+        page.goto(path.as_uri())
+        rows = page.locator(".kvp-pad > .kvp-row")
+        expect(rows).to_have_count(2)
+        lines = rows.evaluate_all(LINES)
+        assert all(found <= n and isin for (found, isin), n in zip(lines, most, strict=True)), lines
+    finally:
+        page.close()

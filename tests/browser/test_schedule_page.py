@@ -35,6 +35,13 @@ def show(page: Page, stop: int) -> None:
     page.evaluate("i => views[0].show(i)", stop)
 
 
+def bar(page: Page) -> list[dict]:
+    """Where each part of the bar below the picture stands."""
+    return page.locator(".kv-bar > *").evaluate_all(
+        "all => all.map((e) => e.getBoundingClientRect().toJSON())"
+    )
+
+
 def letters(page: Page, run: str) -> dict[tuple[int, int], str]:
     """What is written in the cells of a run: {(row, first step): text}."""
     found = page.locator(f"[data-run='{run}'] text").evaluate_all(
@@ -242,7 +249,11 @@ def test_100_requests_over_1000_steps_scrub_smoothly_and_zoom(opened, capsys) ->
         print()
     assert letters(page, "mixed") == {}
     height = page.locator(".kv[data-stop]").bounding_box()["height"]
-    show(page, 500)
+    bars = []
+    for stop in (0, 1, 10, 1000, 500):
+        show(page, stop)
+        bars.append(bar(page))
+    assert len(bars[0]) == 9 and all(boxes == bars[0] for boxes in bars)  # with - and +
     marks = page.locator(".kvs-scale span:visible").all_text_contents()
     assert marks[-1] == "500" and "500" not in marks[:-1]  # no number under the cursor's own
     for _ in range(5):
@@ -268,11 +279,13 @@ def test_100_requests_over_1000_steps_scrub_smoothly_and_zoom(opened, capsys) ->
 def test_nothing_moves_while_scrubbing_and_all_fits(opened, width: int) -> None:
     logs = two_slots("static"), two_slots("continuous")
     page = opened(schedule_payload(*logs), viewport={"width": width, "height": 720})
-    boxes = []
-    for stop in (0, 1, 3, 6, 8, 2):
+    boxes, bars = [], []
+    for stop in (*range(9), 2):
         show(page, stop)
         boxes.append(page.get_by_text("end", exact=True).last.bounding_box())
+        bars.append(bar(page))
     assert all(box == boxes[0] for box in boxes)
+    assert len(bars[0]) == 7 and all(boxes == bars[0] for boxes in bars)
     assert page.evaluate("[document.documentElement.scrollWidth, scrollY]") == [width, 0]
     page.locator("[data-do=presenter]").click()
     assert page.locator(".kv[data-stop]").bounding_box()["height"] <= 708 or width == 700

@@ -32,12 +32,13 @@ NOW = """() => {
     hidden: scroller.scrollHeight - scroller.clientHeight,
     wide: scroller.scrollWidth - scroller.clientWidth,
     cells: shown.length,
+    tables: shown.reduce((sum, one) => sum + one.querySelectorAll("table").length, 0),
     type: parseFloat(getComputedStyle(text).fontSize),
     frames: shown.flatMap((one) => [...one.querySelectorAll(".kv-framed")])
       .map((one) => one.getBoundingClientRect().toJSON()),
   };
 }"""
-
+TYPE = "e => getComputedStyle(e).fontSize"
 COVERED = """(buttons) => buttons.map((one) => {
   const { left, top, height } = one.getBoundingClientRect();
   return [one, document.elementFromPoint(left + 4, top + height / 2)];
@@ -85,11 +86,14 @@ def test_keys_turn_the_slides_and_a_view_on_one_keeps_its_own(
 ) -> None:
     notebook = json.loads((taught / "21_6_growth.ipynb").read_text(encoding="utf-8"))
     notebook["cells"] = notebook["cells"][:FIRST_CELLS]
+    notebook["cells"][0]["source"] = ["# Growth\n\n", "| a table |\n", "| --- |\n", "| b |\n"]
     (lab.folder / "slides.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
     start(page, lab, "slides.ipynb")
     opening = page.evaluate(NOW)
     assert opening["deck"] and opening["index"] == 0 and opening["hidden"] == 0
     assert round(opening["type"], 1) == 19.2  # 1.5 hundredths of the window's width
+    table = page.locator(".jp-deck-mod-onscreen table")
+    assert table.evaluate(TYPE) == "13.056px"  # 1.02 of them
     heading = turned(page, "ArrowRight")
     assert heading["kind"] == "slide"
     assert turned(page, "ArrowLeft")["index"] == 0
@@ -141,4 +145,5 @@ def test_every_slide_of_a_section_can_be_read(
             assert frame["top"] >= -1 and frame["bottom"] <= WINDOW["height"] + 1
     assert len(seen) > cells / 4
     assert all(slide["code"] and slide["cells"] == 1 for slide in longer)
+    assert all(slide["tables"] < 2 for slide in longer)
     assert all(slide["wide"] <= 0 for slide in seen)

@@ -99,7 +99,7 @@ def test_an_empty_match_is_not_an_answer_and_lists_what_to_choose_from():
         *("1: requests that failed", "2: how long requests waited before they were sent"),
         "3: prompts that lay in the prefix cache already",
         *("4: a first event that carries no text", "5: events that carry several tokens"),
-        "6: slow answers, whose few intervals the many of long answers outvote",
+        "6: slow answers with few intervals, outvoted by the many intervals of long ones",
         "7: answers of one token, which have no interval",
         *("8: how many requests were served at the same time", "9: token counts that are guesses"),
     ]

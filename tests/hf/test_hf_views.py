@@ -32,7 +32,7 @@ def trace(gemma):
 def test_views_of_a_trace(trace):
     assert repr(cache_growth(trace)).endswith(f"13 positions, {13 * 768:,} bytes)")
     assert "1 request, at most 4 blocks in use" in repr(block_table(trace))
-    assert "5 stops, 1 layer, 4 query heads on 2 K/V rows" in repr(attention_read(trace))
+    assert "5 stops, 1 layer, 4 query heads on 2 KV heads" in repr(attention_read(trace))
 
 
 def test_live_editors_with_the_models_own_words():

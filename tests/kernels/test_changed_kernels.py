@@ -7,6 +7,7 @@ from kvlab import LLM
 from kvlab.measure.kernel_case import kernel_case
 from kvlab.tensors import kernels, launch
 from kvlab.tensors.changed_kernels import ChangedKernels
+from kvlab.tensors.watch_kernel import can_watch, watch_decode
 
 pytestmark = pytest.mark.usefixtures("triton_runs")
 BLOCKS = (7, 2, 9, 5, 17, 14, 3, 12, 19, 10, 1, 16)
@@ -40,6 +41,15 @@ def test_a_change_is_seen_there_alone(case) -> None:
     assert error(case, wrong.paged_decode(*case.given)) > 0.01
     assert launch.kernels() is kernels
     assert error(case, launch.paged_decode(*case.given)) < 1e-5
+
+
+def test_a_watched_run_says_that_its_lines_are_a_copy(case) -> None:
+    if not can_watch():
+        pytest.skip("kernels are watched in the interpreter")
+    same = ChangedKernels("paged_decode_kernel", "* scale2", "* scale2 * 1.0")
+    log = watch_decode(*case.given, decode=same.paged_decode, kernels=same.kernels)[0]
+    assert log.file == "a changed copy of kernels.py"
+    assert watch_decode(*case.given)[0].file == "kernels.py"
 
 
 def test_the_real_kernels_are_back_after_an_error(case) -> None:

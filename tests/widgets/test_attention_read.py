@@ -144,7 +144,7 @@ def test_a_chunked_prompt_leaves_later_tokens_unread() -> None:
 
 
 def test_the_sentence_tells_the_story_alone() -> None:
-    """Numbers by hand: four heads on two K/V rows, three keys."""
+    """Numbers by hand: four heads on two KV heads, three keys."""
     payload = {
         "heads": [4, 2],
         "columns": [[0, 5, " soup"], [1, 6, "\n"], [2, 7, None]],
@@ -159,7 +159,7 @@ def test_the_sentence_tells_the_story_alone() -> None:
     )
     assert "goes to its own key, token 7 at position 2, then 0.21" in sentence(payload, stop, 2, 1)
     assert sentence(payload, stop, 2, None) == (
-        "Pass 1 reads. In layer 2, 4 query heads share 2 K/V rows (grouped-query attention). "
+        "Pass 1 reads. In layer 2, 4 query heads share 2 KV heads (grouped-query attention). "
         "Sharpest is head 2: 1.00 to ' soup' at position 0; most spread is head 3: at most 0.33, "
         "to its own key, token 7 at position 2. The weights of each head sum to 1.00."
     )
@@ -259,20 +259,20 @@ def test_an_id_that_the_tokenizer_does_not_have_is_named_by_its_number() -> None
     [
         (
             [4, 4],
-            "4 query heads have a K/V row each (multi-head attention)",
+            "4 query heads have a KV head each (multi-head attention)",
             "reads KV head 3 alone",
         ),
         (
             [4, 2],
-            "4 query heads share 2 K/V rows (grouped-query attention)",
+            "4 query heads share 2 KV heads (grouped-query attention)",
             "reads KV head 1 together with query head 2",
         ),
         (
             [4, 1],
-            "4 query heads share 1 K/V row (multi-query attention)",
+            "4 query heads share 1 KV head (multi-query attention)",
             "reads KV head 0 together with 3 other query heads",
         ),
-        ([1, 1], "1 query head has a K/V row (multi-head attention)", None),
+        ([1, 1], "1 query head has a KV head (multi-head attention)", None),
     ],
 )
 def test_head_sharing_is_named_from_the_counts(heads, words, who) -> None:
@@ -499,7 +499,7 @@ def test_padded_reads_are_json_both_ways() -> None:
 def test_one_output_has_a_table_with_every_weight_and_a_short_text() -> None:
     view = attention_read(traced(small_llm()))
     assert isinstance(view, AttentionRead)
-    size = "4 stops, 2 layers, 8 query heads on 4 K/V rows"
+    size = "4 stops, 2 layers, 8 query heads on 4 KV heads"
     assert repr(view) == f"AttentionRead('Attention read of request r1', {size})"
     page = view.html()
     assert page.startswith('<div class="kvlab-view" data-view="attention_read">')

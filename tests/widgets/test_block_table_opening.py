@@ -25,6 +25,16 @@ def test_a_number_names_itself_and_nothing_else_of_the_payload_changes() -> None
     assert block_table(chapter(), ["A"], "A ends").payload["at"] < last
 
 
+def test_a_page_without_scripts_shows_the_stop_that_it_opens_with() -> None:
+    html = block_table(chapter(), at="A ends").html()
+    assert "Stop 24 of 25, where it opens: physical blocks.</caption>" in html
+    assert '<tr><th scope="row">7</th><td>1</td><td>C</td>' in html  # A and C held it before
+    for at in (None, 0):
+        html = block_table(chapter(), at=at).html()
+        assert "Stop 15 of 25, with most blocks in use: physical blocks.</caption>" in html
+        assert '<tr><th scope="row">7</th><td>2</td><td>A, C</td>' in html
+
+
 @pytest.mark.parametrize("at", [-1, 99, True, 1.0, "", "Z ends", ["A"]])
 def test_a_stop_that_is_not_there_is_refused(at: object) -> None:
     with pytest.raises(

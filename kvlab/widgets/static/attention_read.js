@@ -1,5 +1,5 @@
 // The view "attention read": which keys one query reads, with what weights. Columns are keys; under
-// each K/V row stand the query heads that read it. Columns, byte tokens and the "n more" buttons are
+// each KV head stand the query heads that read it. Columns, byte tokens and the "n more" buttons are
 // those of cache_growth.js.
 
 const READ_CSS = `
@@ -11,7 +11,7 @@ const READ_CSS = `
 .kvr-pick select{font:inherit;height:1.85em;color:var(--ink);background:var(--paper);border:1px solid var(--line);border-radius:6px}
 .kvr-mask{min-width:9.6em;font-weight:650;white-space:nowrap;color:var(--good)}.kvr-mask[data-open=true]{color:var(--bad)}
 .kvr-share{color:var(--soft);margin-left:auto}
-.kvr .kvg-labels{width:var(--side);padding-right:.45em;box-shadow:3px 0 0 var(--paper)}.kvr .kvg-more{padding-left:calc(var(--side) + 4px)}
+.kvr .kvg-labels{width:var(--side);padding-right:.45em;box-shadow:0 3px 0 var(--paper)}.kvr .kvg-more{padding-left:calc(var(--side) + 4px)}
 .kvr-cols{display:flex;gap:3px}
 .kvr .kvg-n,.kvr .kvg-t{font-size:.86em}
 .kvr-l{display:flex;align-items:center;gap:.4em;height:1.6em;margin-top:.14em;padding-left:1.05em;position:relative;white-space:nowrap}
@@ -58,6 +58,13 @@ const READ_CSS = `
 .kvr-key[data-read=leak]{background:color-mix(in srgb,var(--X) 60%,var(--paper));color:var(--ink)}
 .kvr .kv-tick[data-kind=X]{background:var(--bad)}.kv-tick[data-kind=X]{background:var(--bad);height:.8em}
 .kvr-page{height:1.5em;color:var(--soft);font-size:.9em}
+/* On a phone: short names, explained in the legend, and no sums; the text line tells those. */
+.kvr-short,.kvr[data-narrow] :is(.kvr-full,[data-number=sum]){display:none}.kvr[data-narrow] .kvr-short{display:inline}
+.kvr:not([data-narrow]) [data-entry=short]{display:none}.kvr-key[data-read=short]{width:auto;color:var(--ink)}
+.kvr[data-narrow] :is(.kvr-l,.kvr-heads){gap:.35em}.kvr[data-narrow] .kvr-l[data-head]{padding-left:.95em}
+.kvr[data-narrow] .kvr-l>i{width:2.3em}.kvr[data-narrow] .kvr-l>i[data-number=hidden]{width:3.3em}
+.kvr[data-narrow] .kvr-heads>i{width:2.7em}.kvr[data-narrow] .kvr-heads>i[data-number=hidden]{width:3.6em;margin-left:0}
+.kv-large .kvr[data-narrow] .kvg-grid{font-size:max(.8em,14px)}.kv-large .kvr[data-narrow] .kvr-c>span{font-size:.8em}
 .kv-large .kvr-legend{gap:0 1em;margin-top:.1em;font-size:.82em;line-height:1.25}.kv-large .kvr-c>span{font-size:.9em}
 .kv-large .kvr-l,.kv-large .kvr-c{height:1.45em}.kv-large .kvr-l[data-other],.kv-large .kvr-c[data-other]{height:1em}
 .kv-large .kvr[data-many] :is(.kvr-l,.kvr-c){height:1.22em;margin-top:.1em}.kv-large .kvr[data-many] [data-kv]:is(.kvr-l,.kvr-c){margin-top:.3em}
@@ -66,7 +73,7 @@ const READ_CSS = `
 `;
 
 const MOST_OTHERS = 3; // rows of other requests
-const MOST_ROWS = 12; // K/V rows and head rows that are drawn at once
+const MOST_ROWS = 12; // KV heads and head rows that are drawn at once
 const READ_KINDS = {
   P: "key of the prompt", O: "key of a processed output", pad: "padding, masked", padopen: "padding, read as if it were text",
   later: "not there yet: later than the query", slot: "empty slot, not read", future: "not there yet: later than the query",
@@ -99,10 +106,13 @@ function readPages([query, kv]) {
   return pages;
 }
 
+/** A name as it stands where there is room, and on a phone. */
+const twoWords = (full, short) => [h("span", { class: "kvr-full" }, full), h("span", { class: "kvr-short", title: full }, short)];
+
 function readGrid(payload) {
   const padded = payload.columns.some(([position]) => position === null);
-  const numbers = { hidden: "unseen", ...(padded ? { pad: "to pad" } : {}), sum: "sum" };
-  const headings = h("div", { class: "kvg-t kvr-heads" }, h("span", {}, "token"), ...Object.entries(numbers).map(([name, word]) => h("i", { "data-number": name }, word)));
+  const numbers = { hidden: ["unseen"], ...(padded ? { pad: twoWords("to pad", "pad") } : {}), sum: ["sum"] };
+  const headings = h("div", { class: "kvg-t kvr-heads" }, h("span", {}, "token"), ...Object.entries(numbers).map(([name, words]) => h("i", { "data-number": name }, ...words)));
   const labels = h("div", { class: "kvg-labels", "aria-hidden": "true" }, h("div", { class: "kvg-n" }, "position"), headings);
   const cols = h("div", { class: "kvr-cols", role: "list", "aria-label": "Keys" });
   const inner = h("div", { class: "kvg-inner" }, labels, cols);
@@ -119,7 +129,7 @@ function readGrid(payload) {
   const row = h("div", { class: "kvr-row", "aria-hidden": "true" });
   inner.append(ring, row);
   const scroll = scroller({ class: "kvg-scroll", "aria-label": "Keys and the weights on them." }, inner);
-  const more = growthMore(scroll, labels, columns);
+  const more = growthMore(scroll, labels, columns, [ring, row]);
   const element = h("div", { class: "kvg-grid" }, more.element, scroll);
   return { element, scroll, inner, labels, cols, columns, ring, row, more, padded, numbers: Object.keys(numbers), lines: [] };
 }
@@ -136,8 +146,8 @@ function buildRows(grid, page, { lengths = [], row }) {
     line.numbers = (isHead ? grid.numbers : []).map((name) => h("i", { "data-number": name }));
     const isOther = line.other !== undefined;
     const about = isHead ? { "data-head": line.head, "data-first": line.first ? "" : null } : isOther ? { "data-other": line.other } : { "data-kv": line.kv };
-    const name = isHead ? `query head ${line.head}` : isOther ? `request ${line.other}` : `KV head ${line.kv}`;
-    line.label = h("div", { class: "kvr-l", ...about }, h("b", {}, name), ...line.numbers);
+    const [name, short, n] = isHead ? ["query head", "q", line.head] : isOther ? ["request", "req.", line.other] : ["KV head", "KV", line.kv];
+    line.label = h("div", { class: "kvr-l", ...about }, h("b", {}, ...twoWords(`${name} ${n}`, `${short} ${n}`)), ...line.numbers);
     grid.labels.append(line.label);
     for (const c of grid.columns) {
       const cell = h("div", { class: "kvr-c", ...about }, h("span"));
@@ -179,7 +189,7 @@ function readLegend(payload) {
   if (seen.has("slot")) rows.push(["slot", "", "empty slot, not read"]);
   if (payload.lengths) rows.push(["other", "", "another request's token"]);
   if (seen.has("pad")) rows.push(["pad", "", "padding"], ["leak", "", "weight on padding"]);
-  rows.push(["unseen", "◂ ▸", "unseen: weight on keys out of sight"]);
+  rows.push(["unseen", "◂ ▸", "unseen: weight on keys out of sight"], ["short", "KV, q", "KV head, query head"]);
   return h("ul", { class: "kvr-legend" }, ...rows.map(([kind, text, words]) =>
     h("li", { "data-entry": kind }, h("span", { class: "kvr-key", "data-read": kind, "aria-hidden": "true" }, text), words)));
 }
@@ -220,7 +230,7 @@ VIEWS.attention_read = (element, payload, options) => {
   note.hidden = pages.length === 1;
   const mask = h("span", { class: "kvr-mask" });
   mask.hidden = !grid.padded;
-  const chooser = h("div", { class: "kvr-choose" }, layerPick.element, headPick.element, mask, h("span", { class: "kvr-share" }, `${attentionName(heads)}: ${counted(heads[0], "head")}, ${counted(heads[1], "K/V row")}`));
+  const chooser = h("div", { class: "kvr-choose" }, layerPick.element, headPick.element, mask, h("span", { class: "kvr-share" }, `${attentionName(heads)}: ${counted(heads[0], "head")}, ${counted(heads[1], "KV head")}`));
   const body = h("div", { class: "kvr" }, chooser, grid.element, note, readLegend(payload));
   frame.body.append(body);
   let page = -1;
@@ -267,12 +277,10 @@ VIEWS.attention_read = (element, payload, options) => {
   }
   /** Beside each row: how much of its weight lies on columns that are scrolled out of sight. */
   function drawHidden() {
-    const { scroll, labels } = grid, start = scroll.scrollLeft + labels.offsetWidth, end = scroll.scrollLeft + scroll.clientWidth;
-    const middles = grid.columns.map(({ column }) => column.offsetLeft + column.offsetWidth / 2);
+    const { hidden } = grid.more, sides = [new Set(hidden.left()), new Set(hidden.right())];
     for (const line of grid.lines.filter(({ head }) => head !== undefined)) {
       const weights = stops[player.stop()].weights[choice.layer][line.head];
-      const unseen = (is) => total(weights.filter((_, p) => is(middles[p])));
-      const [left, right] = [unseen((x) => x < start), unseen((x) => x > end)];
+      const [left, right] = sides.map((side) => total(weights.filter((_, p) => side.has(grid.columns[p]))));
       const number = line.numbers[0];
       const both = total([left, right]), isLeft = right !== null && (left === null || left >= right);
       number.textContent = both !== null && both < 50 ? "" : `${isLeft ? "◂" : ""}${decimal(both)}${isLeft ? "" : "▸"}`;
@@ -296,11 +304,11 @@ VIEWS.attention_read = (element, payload, options) => {
   function keepInSight(s) {
     const { scroll, labels } = grid, { column } = grid.columns[s.own];
     if (!scroll.clientWidth) return; // not on a page yet: `fit` comes back
-    const side = labels.offsetWidth + 4, right = column.offsetLeft + column.offsetWidth + 8;
+    const side = labels.offsetWidth + 4, right = column.offsetLeft + column.offsetWidth + 3;
     if (right > scroll.scrollLeft + scroll.clientWidth) {
       const first = grid.columns.find((c) => c.column.offsetLeft - side >= right - scroll.clientWidth);
       scroll.scrollLeft = (first?.column ?? column).offsetLeft - side;
-    } else if (column.offsetLeft - 4 < scroll.scrollLeft + side) scroll.scrollLeft = column.offsetLeft - 4 - side;
+    } else if (column.offsetLeft < scroll.scrollLeft + side) scroll.scrollLeft = column.offsetLeft - side;
   }
   function draw(i) {
     const s = stops[i];
@@ -348,15 +356,21 @@ VIEWS.attention_read = (element, payload, options) => {
   frame.root.querySelectorAll(".kv-tick").forEach((tick, i) => { tick.title = stops[i].intro; });
   frame.root.setAttribute("aria-description", `${frame.root.getAttribute("aria-description")} Up and down choose a query head, L the next layer.`);
 
-  /** Wide columns where there is room. */
+  const emOf = (element) => parseFloat(getComputedStyle(element).fontSize);
+  /** Wide columns where there is room; else as many as fit whole, on a phone at least four. */
   function fit() {
-    const em = parseFloat(getComputedStyle(frame.root).fontSize), n = columns.length;
-    const side = grid.padded ? 13.6 : 11; // of the labels
-    const isWhole = side * em + n * (2.9 * em + 3) + 16 <= frame.body.clientWidth;
+    const n = columns.length, wide = frame.body.clientWidth, isNarrow = wide < 32 * emOf(frame.root);
+    body.toggleAttribute("data-narrow", isNarrow);
+    const em = emOf(grid.scroll), room = isNarrow ? [9.1, 6.6] : [13.6, 11];
+    const side = room[grid.padded ? 0 : 1] + (isNarrow ? 0.65 * (String(heads[0] - 1).length - 1) : 0); // of the labels
+    const isWhole = side * em + n * (2.9 * em + 3) + 16 <= wide;
     body.toggleAttribute("data-whole", isWhole);
-    body.style.setProperty("--side", `${isWhole ? side : side + 3.2}em`);
-    const free = frame.body.clientWidth - grid.labels.offsetWidth - 3 * n - 12;
-    grid.inner.style.setProperty("--col", `${Math.min(Math.max(Math.floor(free / n), 2.9 * em), 4.6 * em)}px`);
+    body.style.setProperty("--side", `${isWhole || isNarrow ? side : side + 3.2}em`);
+    const free = grid.scroll.clientWidth - grid.labels.offsetWidth - 4;
+    const fitting = isNarrow ? Math.max(Math.floor(free / (2.6 * em + 3)), 4) : Math.floor(free / (2.9 * em + 3));
+    const col = isWhole ? Math.min((free - 8) / n - 3, 4.6 * em) : Math.max(free / fitting - 3, 2 * em);
+    grid.inner.style.setProperty("--col", `${Math.floor(col)}px`);
+    grid.more.align();
     drawRings(stops[player.stop()]);
     keepInSight(stops[player.stop()]);
     grid.more.update();
@@ -364,6 +378,6 @@ VIEWS.attention_read = (element, payload, options) => {
   }
   grid.scroll.addEventListener("scroll", drawHidden);
   const observer = new ResizeObserver(fit);
-  observer.observe(frame.root);
+  for (const part of [frame.root, grid.labels]) observer.observe(part); // the type of a frame has steps
   return { ...player, destroy: () => { observer.disconnect(); player.destroy(); } };
 };

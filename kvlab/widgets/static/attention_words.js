@@ -51,7 +51,7 @@ function partnersOf([query, kv], head) {
 const attentionName = ([query, kv]) => `${query === kv ? "multi-head" : kv === 1 ? "multi-query" : "grouped-query"} attention`;
 
 function sharingOf([query, kv]) {
-  const verb = query === 1 ? "has a K/V row" : query === kv ? "have a K/V row each" : `share ${counted(kv, "K/V row")}`;
+  const verb = query === 1 ? "has a KV head" : query === kv ? "have a KV head each" : `share ${counted(kv, "KV head")}`;
   return `${counted(query, "query head")} ${verb} (${attentionName([query, kv])})`;
 }
 

@@ -8,6 +8,7 @@ const GROWTH_CSS = `
 .kvg-scroll{position:relative;overflow-x:auto;overflow-y:hidden;padding:3px 0 4px;scrollbar-width:thin}
 .kvg-inner{position:relative;display:flex;width:max-content}
 .kvg-labels{position:sticky;left:0;z-index:2;flex:none;width:5.7em;margin-right:4px;background:var(--paper);color:var(--soft)}
+.kvg-labels::after{content:"";position:absolute;z-index:-1;inset:-3px auto -3px 100%;width:var(--cover,0);background:var(--paper)}
 .kvg-n,.kvg-t{height:1.45em;line-height:1.45em;font-size:.82em;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;text-align:center}
 .kvg-labels .kvg-n,.kvg-labels .kvg-t{text-align:left}
 .kvg-row,.kvg-c{height:1.5em;margin-top:.14em}.kvg-row[data-kv=K],.kvg-c[data-kv=K]{margin-top:.5em}
@@ -30,7 +31,7 @@ const GROWTH_CSS = `
 [data-kind=gone]>.kvg-c{border:1px solid var(--line);background:repeating-linear-gradient(135deg,transparent 0 3px,color-mix(in srgb,var(--ink) 16%,transparent) 3px 6px)}
 .kvg-bl{margin-top:.35em;height:1.75em;font-size:.82em;line-height:1.9em;color:var(--soft);border-top:2px solid transparent;white-space:nowrap}
 .kvg-bl[data-block]{border-top-color:color-mix(in srgb,var(--ink) 45%,var(--paper))}
-.kvg-bl span{position:sticky;left:calc(6.96em + 4px)}.kvg-bl[data-changed] span{outline:2px solid var(--ink);outline-offset:1px;border-radius:3px;color:var(--ink);font-weight:600}
+.kvg-bl span{position:sticky;left:calc(6.96em + 4px + var(--cover,0px))}.kvg-bl[data-changed] span{outline:2px solid var(--ink);outline-offset:1px;border-radius:3px;color:var(--ink);font-weight:600}
 .kvg-bl[data-back]{border-top-style:dashed}
 .kvg-ring{position:absolute;z-index:1;border:2.5px solid var(--ink);border-radius:7px;pointer-events:none}
 .kvg-ledger{display:grid;gap:.15em 2.2em;align-content:start;min-width:0}
@@ -45,7 +46,9 @@ const GROWTH_CSS = `
 .kvg-legend{display:flex;flex-direction:column;gap:.1em;margin:0;padding:0;list-style:none;font-size:.93em;color:var(--soft)}
 .kvg-legend li{display:flex;align-items:center;gap:.55em;margin:0}.kvg-legend b{color:var(--ink);min-width:1.6em;text-align:right;font-weight:600}
 .kvg-legend .kvg-c{width:1.55em;height:1.35em;margin:0;flex:none}
-.kv-large .kvg-ticks{display:none}.kv-large .kvg-legend{line-height:1.25;gap:0}.kv-large .kvg-legend .kvg-c{height:1.1em}.kv-large .kvg-more{height:1.75em;margin-top:-.5em}
+.kv-large .kvg-ticks{display:none}.kv-large .kvg-legend{line-height:1.25;gap:0}.kv-large .kvg-legend .kvg-c{height:1.1em}.kv-large .kvg-more{height:1.75em}.kv-large .kvg:not([data-narrow]) .kvg-more{margin-top:-.5em}
+.kv-large .kvg[data-narrow] .kvg-grid{font-size:max(.8em,14px)}.kv-large .kvg[data-narrow] .kvg-same span{font-size:.78em}
+.kv-large .kvg[data-narrow] :is(.kvg-mark,.kvg-room){white-space:normal;height:2.9em}
 .kvg-ticks>i{flex:none;display:flex;justify-content:center;align-items:center;gap:4px;width:1.55em;height:1.35em}
 .kvg-ticks>i::before,.kvg-ticks>i::after{content:"";width:4px;height:1.25em;border-radius:2px;background:var(--P)}.kvg-ticks>i::after{height:.65em;background:var(--soft)}
 `;
@@ -145,14 +148,15 @@ function growthGrid(payload, stops) {
   const ring = h("div", { class: "kvg-ring", "aria-hidden": "true" });
   inner.append(ring);
   const scroll = scroller({ class: "kvg-scroll", "aria-label": "Positions in the cache." }, inner);
-  const more = growthMore(scroll, labels, columns, blocks);
+  const more = growthMore(scroll, labels, columns, [ring], blocks);
   return { element: h("div", { class: "kvg-grid" }, more.element, scroll), scroll, inner, labels, columns, blocks, ring, more };
 }
 
 /** Two buttons over the grid that say how many columns are out of sight on each side, and scroll there.
- *  A column that would be seen in part at the right is out of sight, and so is a block's name at the left.
+ *  A column that would be seen in part is out of sight, and so is a block's name at the left; the end of a
+ *  ring goes with its column. `align` puts the scroll, and the end of it, at the start of a column.
  */
-function growthMore(scroll, labels, columns, blocks = []) {
+function growthMore(scroll, labels, columns, rings, blocks = []) {
   const element = h("div", { class: "kvg-more" });
   const side = () => labels.offsetWidth + 4;
   const start = ({ column }) => column.offsetLeft - side(); // of the scroll that puts it first
@@ -170,11 +174,17 @@ function growthMore(scroll, labels, columns, blocks = []) {
     return [where, button];
   });
   function trim() {
-    const first = hidden.right()[0];
+    const first = hidden.right()[0], last = hidden.left().at(-1), edge = scroll.scrollLeft + labels.offsetWidth;
     const end = first ? scroll.scrollLeft + scroll.clientWidth - first.column.offsetLeft : -4;
     scroll.style.clipPath = `inset(-4px ${Math.max(end, -4)}px -4px -4px)`;
+    const cover = last ? Math.max(last.column.offsetLeft + last.column.offsetWidth - edge, 0) : 0;
+    scroll.style.setProperty("--cover", `${cover}px`);
+    for (const ring of rings) {
+      const isPast = last && ring.offsetLeft + ring.offsetWidth <= edge + cover + 3;
+      ring.style.visibility = isPast || (first && ring.offsetLeft >= first.column.offsetLeft - 3) ? "hidden" : "";
+    }
     for (const { label } of blocks) {
-      const room = label.offsetLeft + label.offsetWidth - scroll.scrollLeft - side();
+      const room = label.offsetLeft + label.offsetWidth - scroll.scrollLeft - side() - cover;
       label.firstChild.style.visibility = room < label.firstChild.offsetWidth - 4 ? "hidden" : "";
     }
   }
@@ -191,8 +201,15 @@ function growthMore(scroll, labels, columns, blocks = []) {
       if (focused && button.hidden) element.closest(".kv").focus({ preventScroll: true });
     }
   }
+  function align() {
+    const inner = labels.parentElement;
+    inner.style.paddingRight = "";
+    const most = inner.offsetWidth - scroll.clientWidth, from = (x) => columns.find((c) => start(c) >= x - 4);
+    if (most > 0 && from(most)) inner.style.paddingRight = `${Math.max(start(from(most)) - most, 0)}px`;
+    if (from(scroll.scrollLeft)) scroll.scrollLeft = start(from(scroll.scrollLeft));
+  }
   scroll.addEventListener("scroll", update);
-  return { element, update };
+  return { element, update, align, hidden };
 }
 
 /** Rows to draw; a gap between drawn layers is one line of words. Large type has room for two layers. */
@@ -340,13 +357,13 @@ VIEWS.cache_growth = (element, payload, options) => {
   /** Scroll no further than needed, and to the start of a column. */
   function keepInSight(left, right) {
     const { scroll, labels, columns } = grid;
-    const side = labels.offsetWidth + 3;
+    const side = labels.offsetWidth + 4;
     if (right + 12 > scroll.scrollLeft + scroll.clientWidth) {
       const wanted = right + 12 - scroll.clientWidth;
       const start = columns.find(({ column }) => column.offsetLeft - side >= wanted);
       scroll.scrollLeft = start ? start.column.offsetLeft - side : wanted;
-    } else if (left - 4 < scroll.scrollLeft + side && right - left < scroll.clientWidth - side) {
-      scroll.scrollLeft = left - 4 - side;
+    } else if (left + 3 < scroll.scrollLeft + side && right - left < scroll.clientWidth - side) {
+      scroll.scrollLeft = left + 3 - side; // a ring begins 3 pixels before its column
     }
   }
   function draw(i) {
@@ -360,15 +377,16 @@ VIEWS.cache_growth = (element, payload, options) => {
 
   /** Wide columns where there is room, the ledger beside the grid where both fit. */
   function fit() {
-    const em = parseFloat(getComputedStyle(frame.root).fontSize);
-    const width = frame.body.clientWidth, count = grid.columns.length;
+    const emOf = (part) => parseFloat(getComputedStyle(part).fontSize);
+    const em = emOf(frame.root), width = frame.body.clientWidth, count = grid.columns.length;
     const gaps = 3 * count + grid.blocks.length * 0.55 * em + grid.labels.offsetWidth + 12;
     const beside = gaps + count * 3.1 * em + 24 * em <= width;
     const free = (beside ? width - 24 * em : width) - gaps;
     body.toggleAttribute("data-wide", width > 72 * em);
     body.toggleAttribute("data-narrow", width < 40 * em);
     body.dataset.layout = beside ? "beside" : "below";
-    grid.inner.style.setProperty("--col", `${Math.min(Math.max(Math.floor(free / count), 2.9 * em), 4.6 * em)}px`);
+    grid.inner.style.setProperty("--col", `${Math.min(Math.max(Math.floor(free / count), 2.9 * emOf(grid.scroll)), 4.6 * em)}px`);
+    grid.more.align();
     drawBlocks(stops[player.stop()]);
     drawRing(stops[player.stop()]);
     grid.more.update();

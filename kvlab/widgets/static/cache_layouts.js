@@ -3,8 +3,10 @@
 const LAYOUTS_CSS = `
 .kvl{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.4em 2.2em}.kvl[data-narrow]{grid-template-columns:minmax(0,1fr)}
 .kvl-panel{min-width:0;display:flex;flex-direction:column}
-.kvl-head{display:flex;align-items:center;gap:.7em;height:1.9em;white-space:nowrap}.kvl-head b{font-weight:600}
-.kvl-head span{flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;color:var(--soft);font-size:.9em}
+.kvl-head{display:flex;flex-wrap:wrap;align-items:center;gap:0 .5em;min-height:1.9em;white-space:nowrap}.kvl-head b{font-weight:600}
+.kvl-sides{display:flex;gap:.4em;margin-left:auto}.kvl[data-slim] .kvl-head{column-gap:.2em}
+.kvl-about{flex:1;min-width:0;display:grid;grid-template-columns:minmax(0,1fr);color:var(--soft);font-size:.9em}.kvl-about>*{grid-area:1/1;overflow:hidden;text-overflow:ellipsis}
+.kvl[data-stacked] .kvl-about{order:1;flex:1 0 100%;white-space:normal}
 .kv .kvl-head button{width:auto;height:1.75em;padding:0 .5em;font-size:.84em;border-radius:5px}
 .kvl-view{display:flex;min-width:0}.kvl-names{flex:none;width:5.7em;padding-top:4px}
 .kvl-scroll{flex:1;min-width:0;overflow-x:auto;overflow-y:hidden;padding:4px 4px 5px;scrollbar-width:thin}
@@ -27,11 +29,12 @@ const LAYOUTS_CSS = `
 .kvl-block{flex:none;margin-right:.35em;display:flex;flex-direction:column}.kvl-block[data-off]{visibility:hidden}
 .kvl-id{width:0;height:1.2em;font-size:.76em;line-height:1.15em;color:var(--soft);white-space:nowrap}.kvl[data-tight] .kvl-id span{display:none}.kvl-block[data-new] .kvl-id{color:var(--ink);font-weight:650}
 .kvl-box{display:flex;gap:var(--gap);flex:1;box-shadow:0 0 0 1px var(--line);border-radius:3px}
-.kvl-gone{position:absolute;inset:auto auto 4px 0;padding:0 .3em;color:var(--soft);font-size:.88em;white-space:nowrap}
+.kvl-gone{position:absolute;inset:auto auto 4px 0;width:max-content;max-width:max(var(--sight),var(--chars)*.3em);padding:0 .3em;color:var(--soft);font-size:.88em;line-height:1.15}.kvl[data-many] .kvl-gone{font-size:.8em;line-height:1.05}
 .kvl-edge,.kvl-ring{position:absolute;pointer-events:none;border-radius:6px}
 .kvl-edge{border:1.5px solid color-mix(in srgb,var(--ink) 45%,var(--paper))}.kvl-ring{z-index:1;border:2.5px solid var(--ink)}
-.kvl-sum{display:flex;align-items:baseline;gap:.8em;margin-top:.15em;white-space:nowrap}.kvl-sum b{font-size:1.4em;font-weight:600}
+.kvl-sum{display:flex;align-items:baseline;gap:0 .8em;margin-top:.15em;white-space:nowrap}.kvl-sum b{font-size:1.4em;font-weight:600}
 .kvl-mark{color:var(--soft);font-size:.88em;overflow:hidden;text-overflow:ellipsis}.kvl-mark[data-agree=true]{color:var(--good)}.kvl-mark[data-agree=false]{color:var(--bad);font-weight:700}
+.kvl[data-slim] .kvl-sum{flex-wrap:wrap}.kvl[data-slim] .kvl-mark{flex:1 0 100%;min-height:1.45em;white-space:normal}.kvl[data-slim] :is(.kvl-shares li,.kvl-formula span){white-space:normal}
 .kvl-bar{display:flex;height:1em;margin:.1em 0 .3em;border:1px solid var(--line);border-radius:3px;overflow:hidden}
 .kvl-part{flex:none;min-width:0}.kvl-part[data-part=use]{background:color-mix(in srgb,var(--ink) 62%,var(--paper))}
 .kvl-part[data-part=held]{background:color-mix(in srgb,var(--ink) 20%,var(--paper));box-shadow:inset 1px 0 var(--paper)}.kvl-part[data-part=tail]{border:1px dashed color-mix(in srgb,var(--ink) 50%,var(--paper))!important}
@@ -92,6 +95,8 @@ function layoutsGivenBack(before, { ended }) {
   };
 }
 
+const layoutsLongest = (words) => words.reduce((a, b) => (b.length > a.length ? b : a));
+
 /** A token in quotes; bytes by their two digits, an unknown one by its id. */
 function layoutsToken(vocab, id) {
   const text = vocab?.[id];
@@ -99,10 +104,10 @@ function layoutsToken(vocab, id) {
   return byte ? `byte ${byte[1]}` : text === undefined ? `token ${id}` : `'${text}'`;
 }
 
-/** One of the two halves: heading, rows in a scrolling box, rings. */
-function layoutsPanel(title, requests, kind) {
-  const about = h("span");
-  const sides = ["left", "right"].map((where) => h("button", { type: "button", "data-do": where, hidden: "" }));
+/** One of the two halves: heading, rows in a scrolling box, rings. longest: of the words beside the heading. */
+function layoutsPanel(title, requests, kind, longest) {
+  const about = h("div"), ghost = h("div", { class: "kv-ghost", "aria-hidden": "true" }, longest);
+  const sides = h("div", { class: "kvl-sides", hidden: "" }, ...["left", "right"].map((where) => h("button", { type: "button", "data-do": where })));
   const inner = h("div", { class: "kvl-inner", role: "list", "aria-label": title });
   const scroll = scroller({ class: "kvl-scroll", "aria-label": `${title}: slots.` }, inner);
   const names = h("div", { class: "kvl-names", "aria-hidden": "true" }, h("div", { class: "kvl-numbers" }));
@@ -121,18 +126,19 @@ function layoutsPanel(title, requests, kind) {
   });
   const rings = requests.map(() => h("div", { class: "kvl-ring", "aria-hidden": "true", hidden: "" }));
   inner.append(...rings);
-  const head = h("div", { class: "kvl-head" }, h("b", {}, title), about, ...sides);
+  const head = h("div", { class: "kvl-head" }, h("b", {}, title), h("div", { class: "kvl-about" }, ghost, about), sides);
   const element = h("section", { class: "kvl-panel", "data-layout": kind, "aria-label": title }, head, h("div", { class: "kvl-view" }, names, scroll));
-  return { element, head, about, scroll, inner, rows, rings, more: layoutsMore(scroll, sides) };
+  return { element, about, ghost, scroll, inner, rows, rings, more: layoutsMore(scroll, sides) };
 }
 
 /** Two buttons that scroll a half whose slots do not all fit. */
-function layoutsMore(scroll, buttons) {
+function layoutsMore(scroll, sides) {
+  const buttons = [...sides.children];
   const step = () => scroll.clientWidth * 0.7;
   const update = () => {
     const most = scroll.scrollWidth - scroll.clientWidth;
+    sides.hidden = most <= 1;
     for (const [i, button] of buttons.entries()) {
-      button.hidden = most <= 1;
       const out = i ? scroll.scrollLeft >= most - 1 : scroll.scrollLeft <= 1;
       button.textContent = i ? "more ▸" : "◂ more";
       button.setAttribute("aria-disabled", String(out));
@@ -158,7 +164,8 @@ function layoutsPaint(cell, kind, title) {
 /** The left half: cells [B, T]; an edge around what is allocated. */
 function layoutsRectangle(payload, states) {
   const { requests, meta } = payload.layouts;
-  const panel = layoutsPanel("One padded rectangle", requests, "rectangle");
+  const about = (s) => `K and V of each layer: [${requests.length}, ${meta.num_kv_heads}, ${s.width}, ${meta.head_dim}]`;
+  const panel = layoutsPanel("One padded rectangle", requests, "rectangle", layoutsLongest(states.map(about)));
   const width = Math.max(...states.map((s) => s.width));
   const numbers = h("div", { class: "kvl-numbers", "aria-hidden": "true" });
   for (let t = 0; t < width; t++) numbers.append(h("i", {}, t % 5 ? "" : String(t)));
@@ -168,7 +175,7 @@ function layoutsRectangle(payload, states) {
   panel.inner.append(edge);
   const cells = panel.rows.map(({ cells: place }) => Array.from({ length: width }, layoutsCell).map((c) => (place.append(c), c)));
   function draw(s) {
-    panel.about.textContent = `K and V of each layer: [${requests.length}, ${meta.num_kv_heads}, ${s.width}, ${meta.head_dim}]`;
+    panel.about.textContent = about(s);
     labels.forEach((label, t) => { label.style.visibility = t < s.width ? "" : "hidden"; });
     s.rows.forEach((row, i) => {
       const ids = [...requests[i].prompt_token_ids, ...requests[i].output_token_ids];
@@ -203,7 +210,8 @@ function layoutsRectangle(payload, states) {
 function layoutsBlocks(payload, states) {
   const { requests, meta } = payload.layouts;
   const size = meta.block_size;
-  const panel = layoutsPanel(`Blocks of ${counted(size, "slot")}`, requests, "blocks");
+  const about = (s) => (s.taken ? `${counted(s.taken / size, "block")} taken, numbered as in the pool` : "no block taken");
+  const panel = layoutsPanel(`Blocks of ${counted(size, "slot")}`, requests, "blocks", layoutsLongest(states.map(about)));
   panel.inner.prepend(h("div", { class: "kvl-numbers", "aria-hidden": "true" }));
   const blocks = panel.rows.map(({ cells: place }, i) => {
     const most = Math.max(...states.map((s) => s.tables[i].length));
@@ -218,7 +226,7 @@ function layoutsBlocks(payload, states) {
     return { made, gone };
   });
   function draw(s) {
-    panel.about.textContent = s.taken ? `${counted(s.taken / size, "block")} taken, numbered as in the pool` : "no block taken";
+    panel.about.textContent = about(s);
     s.tables.forEach((table, i) => {
       const { made, gone } = blocks[i], { name, prompt_token_ids: prompt, output_token_ids: outputs } = requests[i];
       const ids = [...prompt, ...outputs];
@@ -235,6 +243,7 @@ function layoutsBlocks(payload, states) {
       });
       gone.hidden = !s.ended[i];
       gone.textContent = s.ended[i] ? `${counted(s.back[i].length, "block")} given back: ${s.back[i].join(", ")}` : "";
+      gone.style.setProperty("--chars", String(gone.textContent.length)); // at most two lines
       const held = table.length ? `${counted(s.done[i], "position")} in blocks ${table.join(", ")}, ${table.length * size - s.done[i]} empty` : gone.textContent || "no block";
       panel.rows[i].status.textContent = s.ended[i] ? "ended" : table.length ? counted(table.length, "block") : "";
       panel.rows[i].row.setAttribute("aria-label", `${name}: ${held}`);
@@ -267,7 +276,7 @@ function layoutsLedger(kind, states, formula) {
     return made;
   });
   const pieces = (words) => words.split(" · ").flatMap((word, i) => [i ? " · " : "= ", h("span", {}, word)]);
-  const longest = states.map((s) => formula(s).words).reduce((a, b) => (b.length > a.length ? b : a));
+  const longest = layoutsLongest(states.map((s) => formula(s).words));
   const now = h("div", { "data-formula": kind }), ghost = h("div", { class: "kv-ghost", "aria-hidden": "true" }, ...pieces(longest));
   const most = Math.max(...states.map((s) => Math.max(s.rectangle, s.blocks)), 1);
   list.style.setProperty("--digits", `${thousands(Math.max(...states.map((s) => Math.max(s.slots, s.taken)))).length}ch`);
@@ -276,6 +285,7 @@ function layoutsLedger(kind, states, formula) {
     bytes.textContent = counted(measured, "byte");
     mark.dataset.agree = slots ? String(measured === product) : "none";
     mark.textContent = !slots ? "" : measured === product ? "✓ equals nbytes of the tensors" : `✗ tensors ${thousands(measured)}, formula ${thousands(product)}`;
+    mark.title = mark.textContent;
     for (const { part, piece, n, share } of parts) {
       const count = s.shares[kind][part];
       piece.hidden = count === 0;
@@ -348,6 +358,7 @@ VIEWS.cache_layouts = (element, payload, options) => {
   function fit() {
     const em = parseFloat(getComputedStyle(frame.root).fontSize), large = frame.root.classList.contains("kv-large");
     body.toggleAttribute("data-narrow", frame.body.clientWidth < 50 * em);
+    body.toggleAttribute("data-slim", frame.body.clientWidth < 30 * em); // a phone
     body.toggleAttribute("data-many", requests.length > 4);
     const free = panels[0].scroll.clientWidth - 14;
     const width = Math.max(...states.map((s) => s.width)), blocks = Math.max(...states.flatMap((s) => s.tables.map((t) => t.length)));
@@ -357,8 +368,11 @@ VIEWS.cache_layouts = (element, payload, options) => {
     body.toggleAttribute("data-fine", Math.floor(cell) < 9); // no room for letters
     body.toggleAttribute("data-tight", meta.block_size * (cell + gap) < 3.9 * em); // nor for the word "block"
     const pitch = requests.length > 4 ? (large ? 1.85 : 2.1) : 2.75;
-    const sizes = { cell: Math.floor(cell), gap: fits ? gap : 2, pitch: Math.ceil(pitch * em) };
+    const sizes = { cell: Math.floor(cell), gap: fits ? gap : 2, pitch: Math.ceil(pitch * em), sight: free };
     for (const [name, value] of Object.entries(sizes)) body.style.setProperty(`--${name}`, `${value}px`);
+    for (const { more } of panels) more();
+    body.removeAttribute("data-stacked"); // words that do not fit beside a heading and its buttons stand below both
+    body.toggleAttribute("data-stacked", panels.some(({ ghost }) => ghost.scrollWidth > ghost.clientWidth));
     drawRings(states[player.stop()]);
   }
   const stops = states.map((s) => ({ sentence: s.sentence, kind: s.kind === "ended" ? "S" : s.kind }));

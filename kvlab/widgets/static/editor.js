@@ -5,7 +5,8 @@ const EDITOR_CSS = `
 .kve-controls{display:flex;flex-wrap:wrap;gap:.4em 1.2em;align-items:center;margin-bottom:.5em}
 .kve-field{display:grid;gap:0 .7em;flex:1 1 8.4em;max-width:15em;min-width:0}
 .kve-field[data-kind=text]{flex:4 1 17em;max-width:none;grid-template-columns:fit-content(9em) minmax(0,1fr);align-items:center}
-.kve-field:is([data-kind=choice],[data-kind=line]){gap:.15em;flex-basis:12.2em}.kve-field[data-control=presets]{flex:2 1 11em;max-width:28em}
+.kve-field:is([data-kind=choice],[data-kind=line]){gap:.15em;flex-basis:12.2em}.kve-field[data-kind=choice]{flex-basis:max-content}.kve-field[data-control=presets]{flex-grow:2;max-width:28em}
+@media(min-width:700px){.kve-field[data-control=value_size]{flex-grow:0;max-width:none;gap:0 .6em;grid-template-columns:max-content max-content;align-items:center}}
 .kve-field label{color:var(--soft);font-size:.9em;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}.kve-field output{color:var(--ink);font-weight:600;margin-left:.4em}
 .kve-field :is(textarea,select,input[type=text]){width:100%;margin:0;padding:.25em .6em;font:inherit;color:var(--ink);background:var(--paper);
  border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px;resize:none}
@@ -19,7 +20,8 @@ const EDITOR_CSS = `
 .kve-text[data-kind=notice]::before{content:"! ";color:var(--bad);font-weight:700}
 .kv .kv{margin:0;padding:.5em 0 0;border:0;border-top:1px solid var(--line);border-radius:0}
 .kv .kv.kv-large{padding:.4em 0 0}.kv-large .kve-field:is([data-kind=slider],[data-kind=steps]){flex-basis:7.9em}.kv-large .kve-field label{font-size:max(.82em,12.6px)}
-.kv-large .kve-field select{font-size:max(.82em,14px)}.kv-large .kve-field[data-kind=choice]{flex-basis:9.4em}.kv-large .kve-field[data-control=presets]{flex-basis:7em}.kv-large .kve-controls{gap:.3em .8em}
+.kv-large .kve-field[data-control=presets]~:is([data-kind=slider],[data-kind=steps]){flex-basis:9.8em}
+.kv-large .kve-field select{font-size:max(.82em,14px)}.kv-large .kve-controls{gap:.3em .8em}
 .kv-framed[data-view=editor]>.kv-body,.kv-framed .kve-slot{display:flex;flex-direction:column}.kv-framed .kve-slot{flex:1;min-height:0}.kv-framed :is(.kve-controls,.kve-lines,.kve-error){flex:none}
 .kv .kv>.kv-head{display:none}.kv .kv>.kv-say{margin:.5em 0 .4em}
 `;

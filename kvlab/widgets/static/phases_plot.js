@@ -2,6 +2,8 @@
 // Lines are drawn in a box of 100 by 100; texts and dots are elements above it, so that they keep their shape.
 
 const PHASES_RING = 1.2; // the chosen dot's size, as a share of the others'
+const PHASES_NEAR = 1.25; // a label's way to any other dot, at least, as a share of that to its own
+const PHASES_TURNS = Array.from({ length: 24 }, (_, i) => ((i + 0.5) * Math.PI) / 12).map((turn) => [Math.cos(turn), Math.sin(turn)]); // around a dot
 const PHASES_CSS = `
 .kvf{--ring:${PHASES_RING};--P:#0072b2;--D:#e69f00;--M:#009e73;--A:#cc79a7;display:grid;grid-template-columns:minmax(0,1.08fr) minmax(0,1fr);gap:0 1.3em;height:23.5em}
 .kvf-side{display:grid;grid-template-rows:auto minmax(0,1fr);min-height:0}
@@ -20,7 +22,7 @@ const PHASES_CSS = `
 .kvf svg .kvf-ridge{stroke:var(--soft);stroke-width:1px;stroke-dasharray:2 4}
 .kvf svg .kvf-P{stroke:var(--P)}.kvf svg .kvf-D{stroke:var(--D)}
 .kvf svg .kvf-spread{stroke-width:1.5px}
-.kvf svg .kvf-gap{stroke:var(--soft);stroke-width:1px}.kvf svg .kvf-gap[data-near]{stroke:var(--ink);stroke-width:2.5px}
+.kvf svg .kvf-leader{stroke:var(--ink);stroke-width:1px}.kvf svg .kvf-gap{stroke:var(--soft);stroke-width:1px}.kvf svg .kvf-gap[data-near]{stroke:var(--ink);stroke-width:2.5px}
 .kvf-tag{position:absolute;font-size:.86em;line-height:1.3;white-space:nowrap;color:var(--soft)}
 .kvf-tag[data-axis=y]{right:calc(100% + .35em);transform:translateY(50%)}
 .kvf-tag[data-axis=x]{top:calc(100% + .12em);transform:translateX(-50%)}
@@ -41,6 +43,7 @@ const PHASES_CSS = `
 .kv-large .kvf{font-size:.9em;height:23em}.kv-large .kvf-tag{color:var(--ink);font-size:.9em}.kv-large .kvf-curves .kvf-tag{font-size:1.04em}
 .kv-large .kvf svg :is(.kvf-M,.kvf-A){stroke-width:4px}.kv-large .kvf-curves svg :is(.kvf-M,.kvf-A,.kvf-P,.kvf-D){stroke-width:3px}
 @media(min-width:1600px) and (min-height:900px){.kv:not(.kv-large) .kvf{height:29em}}
+@media(max-width:480px){.kv-large .kvf{font-size:.7em}.kvf .kvf-tag[data-share]{max-width:calc(100% + 1em);font-size:.86em;white-space:normal}.kvf-tag[data-share] b{white-space:nowrap}}
 @media(max-width:760px){
  .kvf{grid-template-columns:minmax(0,1fr);height:auto}.kvf-side{height:23em}.kvf-curves .kvf-tag[data-name]{font-size:.8em}
  .kvf-roof.kvf-plot .kvf-box{bottom:4.1em}.kvf-roof .kvf-tag[data-name=x]{width:calc(100% + 4em);white-space:normal;text-align:right}
@@ -227,7 +230,7 @@ function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meet
     const at = plot.at(ridge, rate), far = plot.at(xs[1], rate).x - size.wide - 2;
     return [0, 1, 1.4, 1.8, 2.2, 2.6, -2.3, -2.7, -3.3].flatMap((up) => [at.x + 0.6 * em(size), far, (at.x + far) / 2].map((x) => [x, at.y - (1.15 + up) * size.tall]));
   };
-  const foot = (size) => [0.5, -0.04, 1.04].map((part) => [plot.at(ridge, ys[0]).x - part * size.wide, plot.at(ridge, ys[0]).y - 1.1 * size.tall]);
+  const foot = (size) => [-0.04, 1.04, 0.5].map((part) => [plot.at(ridge, ys[0]).x - part * size.wide, plot.at(ridge, ys[0]).y - 1.1 * size.tall]);
   return [
     { element: tag("arithmetic", arithmetic), places: flat },
     { element: tag("memory", memory), places: slope },
@@ -235,40 +238,75 @@ function phasesRoofTags(plot, { bandwidth, rate, ridge, memory, arithmetic, meet
   ];
 }
 
-/** A pass's size beside its dot; where nothing is free it is left out, the dot's title and the text line have it. */
+/** A pass's size beside its dot, or a little off with a line to it; where nothing is free it is left out,
+ *  the dot's title and the text line have it. */
 function phasesDotTag(plot, { label }, dot) {
   const places = ({ wide, tall }) => {
     const { x, y, r } = plot.around(dot), far = PHASES_RING * (r + 5) + 2; // beyond the ring of the chosen dot
-    const [right, left, middle, above, below] = [x + far, x - far - wide, x - wide / 2, y - far - tall, y + far];
-    return [[right, y - tall / 2], [left, y - tall / 2], [middle, below], [middle, above], [right, below], [left, below], [right, above], [left, above]];
+    return [[x + far, y - tall / 2], [x - far - wide, y - tall / 2], [x - wide / 2, y + far], [x - wide / 2, y - far - tall]];
   };
-  return { element: plot.tag(label, { "data-placed": "", "data-label": "" }), places };
+  const off = ({ wide, tall }) => { // all around, nearest first
+    const { x, y } = plot.around(dot);
+    return [1.9, 2.2, 2.6, 3.1, 3.7, 4.5].flatMap((far) => PHASES_TURNS.map(([across, down]) => [x + across * (far * tall + wide / 2) - wide / 2, y + down * far * tall - tall / 2]));
+  };
+  return { element: plot.tag(label, { "data-placed": "", "data-label": "" }), dot, line: plot.path("kvf-leader", []), places, off };
+}
+
+const phasesArea = (x, y, wide, tall) => ({ left: x, right: x + wide, top: y, low: y + tall });
+const phasesMeet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.low && b.top < a.low;
+/** How far a place lies from a box, in pixels. */
+const phasesAway = (box, { x, y }) => Math.hypot(Math.max(box.left - x, x - box.right, 0), Math.max(box.top - y, y - box.low, 0));
+/** Is this the dot that a reader would take for the label's? */
+const phasesNearest = (box, own, others) => others.every((other) => phasesAway(box, other) > PHASES_NEAR * phasesAway(box, own));
+
+/** What stands in the plot already: `taken` may not be covered, `roof` and `lines` only where there is no choice. */
+function phasesStanding(plot, dots, tall, { roofLine, gaps }) {
+  const square = ({ x, y }, r) => phasesArea(x - r, y - r, 2 * r, 2 * r), places = dots.map(plot.around);
+  const share = phasesArea(0, -8, Math.min(plot.box.clientWidth, 15 * tall), 1.3 * tall); // the chosen pass's
+  const lines = gaps.map(([x, from, to]) => [plot.at(x, from), plot.at(x, to)]).map(([low, top]) => phasesArea(top.x - 1, top.y, 2, low.y - top.y));
+  return {
+    places, taken: [...places.map((place) => square(place, place.r)), share],
+    roof: Array.from({ length: 61 }, (_, i) => square(plot.at(...roofLine(i / 60)), 1)),
+    lines: [...lines, ...places.map((place) => square(place, PHASES_RING * place.r + 3))],
+  };
+}
+
+/** The line from a dot to a label that stands off, as small squares without its ends. */
+function phasesLeader(box, { x, y, r }) {
+  const to = { x: Math.min(Math.max(x, box.left), box.right), y: Math.min(Math.max(y, box.top), box.low) };
+  const far = Math.hypot(to.x - x, to.y - y), steps = Math.max(Math.ceil(far / 3), 1);
+  const parts = Array.from({ length: steps }, (_, i) => i / steps).filter((part) => part * far > r + 1);
+  return { to, squares: parts.map((part) => phasesArea(x + part * (to.x - x) - 2, y + part * (to.y - y) - 2, 4, 4)) };
 }
 
 /** Runs again whenever the plot's size or its type changes. Nothing is placed before it has a size. */
-function phasesPlaceTags(plot, dots, tags, { roofLine, gaps }) {
+function phasesPlaceTags(plot, dots, tags, drawn) {
   const { clientWidth: width, clientHeight: height } = plot.box;
   if (!width) return;
-  const boxOf = (x, y, wide, tall) => ({ left: x, right: x + wide, top: y, low: y + tall });
-  const meets = (a, b) => a.left < b.right && b.left < a.right && a.top < b.low && b.top < a.low;
-  const square = ({ x, y }, r) => boxOf(x - r, y - r, 2 * r, 2 * r), places = dots.map(plot.around);
-  const taken = places.map((place) => square(place, place.r));
-  const sizes = tags.map(({ element }) => ({ wide: element.offsetWidth, tall: element.offsetHeight }));
-  taken.push(boxOf(0, -8, Math.min(width, 15 * sizes[0].tall), 1.3 * sizes[0].tall)); // the chosen pass's share
-  const roof = Array.from({ length: 61 }, (_, i) => plot.at(...roofLine(i / 60))).map((place) => square(place, 1));
-  const lines = gaps.map(([x, from, to]) => [plot.at(x, from), plot.at(x, to)]).map(([low, top]) => boxOf(top.x - 1, top.y, 2, low.y - top.y));
-  const better = [...roof, ...lines, ...places.map((place) => square(place, PHASES_RING * place.r + 3))]; // not to be covered where there is a choice
-  tags.forEach(({ element, places: toTry }, i) => {
-    const { wide, tall } = sizes[i], inside = ({ left, right, top, low }) => left >= 1 && right <= width + 6 && top >= -4 && low <= height;
-    const tried = toTry(sizes[i]).map(([x, y]) => boxOf(x, y, wide, tall)).filter(inside);
-    const free = tried.filter((one) => !taken.some((other) => meets(one, other)));
-    const clear = (of) => free.find((one) => !of.some((other) => meets(one, other)));
-    const box = clear(better) ?? clear(roof) ?? free[0];
-    element.style.visibility = box ? "" : "hidden";
-    if (!box) return;
-    taken.push(box);
-    Object.assign(element.style, { left: `${box.left}px`, top: `${box.top}px` });
+  const sizes = new Map(tags.map((tag) => [tag, { wide: tag.element.offsetWidth, tall: tag.element.offsetHeight }]));
+  const { places, taken, roof, lines } = phasesStanding(plot, dots, sizes.get(tags[0]).tall, drawn);
+  const covers = (box, others) => others.some((other) => phasesMeet(box, other));
+  const within = ({ left, right, top, low }) => left >= 1 && right <= width + 6 && top >= -4 && low <= height;
+  const boxes = (tag, find) => find(sizes.get(tag)).map(([x, y]) => phasesArea(x, y, sizes.get(tag).wide, sizes.get(tag).tall)).filter(within);
+  const others = ({ dot }) => places.filter((_, i) => dots[i] !== dot);
+  const own = ({ dot }) => places[dots.indexOf(dot)];
+  const beside = (tag) => boxes(tag, tag.places).filter((box) => !covers(box, taken) && (!tag.dot || phasesNearest(box, own(tag), others(tag))));
+  const led = (tag, uncrossed) => (tag.dot ? boxes(tag, tag.off) : []).find((box) => {
+    const alone = others(tag).every((other) => phasesAway(box, other) > 2.2 * other.r);
+    return alone && !covers(box, [...taken, ...roof, ...lines]) && !phasesLeader(box, own(tag)).squares.some((square) => covers(square, uncrossed));
   });
+  const put = (tag) => {
+    const near = beside(tag), clear = (of) => near.find((box) => !covers(box, of)), close = clear([...roof, ...lines]) ?? clear(roof);
+    const away = close ? null : led(tag, [...taken, ...roof]) ?? led(tag, taken), box = close ?? away ?? near[0], leader = away && phasesLeader(away, own(tag));
+    tag.element.style.visibility = box ? "" : "hidden";
+    tag.line?.setAttribute("d", leader ? `M${[own(tag), leader.to].map(({ x, y }) => `${(100 * x) / width} ${(100 * y) / height}`).join("L")}` : "");
+    if (!box) return;
+    taken.push(box, ...(leader?.squares ?? []));
+    Object.assign(tag.element.style, { left: `${box.left}px`, top: `${box.top}px` });
+  };
+  tags.filter(({ dot }) => !dot).forEach(put);
+  const room = new Map(tags.map((tag) => [tag, beside(tag).length])); // those with the least room choose first
+  tags.filter(({ dot }) => dot).sort((a, b) => room.get(a) - room.get(b)).forEach(put);
 }
 
 // ---- the curves

@@ -1,17 +1,27 @@
 // The allocator playground's buttons: each adds one line to the script; undo takes the last one off.
 
 const PAD_CSS = `
-.kvp-pad{flex:1 1 100%;min-width:0;margin:0;padding:.45em .6em;border:1px solid var(--line);border-radius:8px;background:var(--wash)}
-.kvp-row{display:flex;flex-wrap:wrap;align-items:center;gap:.35em .5em}.kvp-row+.kvp-row{margin-top:.35em}
-.kvp-row label{display:inline-flex;align-items:center;gap:.4em;color:var(--soft);white-space:nowrap}
-.kv .kvp-row :is(select,input){height:2.15em;margin:0;padding:0 .5em;font:inherit;color:var(--ink);background:var(--paper);border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px}
-.kvp-row select{max-width:11em}.kvp-row input[data-name]{width:6em}.kvp-row input[type=number]{width:3.6em}
-.kv .kvp-row button{width:auto;padding:0 .8em;font-weight:600;white-space:nowrap}
-.kvp-gap{flex:1}.kvp-sep{width:1px;align-self:stretch;background:var(--line);margin:0 .3em}
+.kvp-pad{container-type:inline-size;flex:1 1 100%;min-width:0;margin:0;padding:.45em .6em;border:1px solid var(--line);border-radius:8px;background:var(--wash);font-size:.95em}
+.kvp-row{display:flex;flex-wrap:wrap;align-items:center;justify-content:space-between;gap:.35em 1.1em}.kvp-row.kvp-row+.kvp-row{justify-content:start;margin-top:.35em}
+.kvp-group{display:flex;flex-wrap:wrap;align-items:center;gap:.35em .4em;min-width:0}
+.kvp-row label{display:inline-flex;align-items:center;gap:.35em;min-width:0;color:var(--soft);white-space:nowrap}
+.kv .kvp-row :is(select,input){height:2.15em;min-width:0;margin:0;padding:0 .4em;font:inherit;color:var(--ink);background:var(--paper);border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px}
+.kvp-row select{max-width:11em}.kvp-row input[data-name]{width:4.6em}.kvp-row input[type=number]{width:3.3em}
+.kv .kvp-row button{width:auto;padding:0 .6em;font-weight:600;white-space:nowrap}
+@container(max-width:30em){
+ .kvp-group{flex:1 1 100%}.kv .kvp-row button{flex:1 0 auto;padding:0 .3em;font-size:.95em}.kvp-row label:has([data-name]){flex:1 0 auto}
+ .kvp-row input[data-name]{flex:1;width:3em}.kvp-more{display:none}
+}
+@container(max-width:20em){.kv .kvp-row button{flex-basis:40%}}
 .kvp-pad .kve-controls{margin:.55em 0 .1em}
-.kv-head>.kve-field[data-control=presets]{flex:0 1 26em;display:flex;align-items:center;gap:.6em}.kv-head:has(>.kve-field)>.kv-title{flex:none}.kvp-pad .kve-field{max-width:19em}.kv-head>.kve-field label{flex:none;overflow:visible}
+.kv-head:has(>.kve-field){flex-wrap:wrap;row-gap:.3em}.kv-head>.kve-field[data-control=presets]{display:flex;flex:1 0 100%;align-items:center;gap:.6em}
+@media(min-width:601px){
+ .kv-head:has(>.kve-field)>.kv-title{flex:none}.kv-head:has(>.kve-field)>.kv-hint{flex:1 1 12em}
+ .kv-head>.kve-field[data-control=presets]{flex:1 1 15em;max-width:26em}
+}
+.kvp-pad .kve-field{max-width:19em}.kv-head>.kve-field label{flex:none;overflow:visible}
 .kvp-text{margin-top:.45em}.kvp-text textarea{width:100%;min-height:9.5em;margin:0 0 .35em;padding:.4em .6em;font:.95em/1.5 ui-monospace,Menlo,Consolas,monospace;color:var(--ink);background:var(--paper);border:1px solid color-mix(in srgb,var(--ink) 45%,var(--paper));border-radius:6px;resize:vertical}
-.kvp-text .kvp-row>span{color:var(--soft);font-size:.9em}
+.kvp-text>.kvp-row{justify-content:start;column-gap:.5em}.kvp-text .kvp-row>span{color:var(--soft);font-size:.9em}
 .kv-large .kvp-pad{padding:.3em .5em;font-size:max(.84em,14px)}.kv-large .kvp-row+.kvp-row{margin-top:.25em}
 .kv-large:has(.kvp-pad)>.kv-head{margin-bottom:.1em}.kv-large:has(.kvp-pad) .kvb{--room:13.2em!important}
 .kv-large:has(.kvp-pad) .kvb-free{margin-top:0}.kv-large:has(.kvp-pad) .kv-say{margin:.3em 0 .35em}
@@ -61,16 +71,16 @@ function padParts(control) {
   };
   const { who, source, name, tokens, shared, own, buttons: b, area } = parts;
   const row = (...children) => h("div", { class: "kvp-row" }, ...children);
-  const gap = () => h("span", { class: "kvp-gap" }), line = () => h("span", { class: "kvp-sep" });
+  const group = (...children) => h("div", { class: "kvp-group" }, ...children); // goes to the next line as a whole
   const forms = "admit NAME TOKENS · append NAME [TOKENS] · share NAME FROM TOKENS [OWN] · fork NAME FROM · finish NAME";
   parts.text = h("div", { class: "kvp-text", hidden: "" }, area, row(b.run, h("span", {}, `Ctrl+Enter runs it too. ${forms}`)));
   parts.room = h("div", { class: "kve-controls", hidden: "" });
   const style = h("style");
   style.textContent = PAD_CSS;
   parts.element = h("fieldset", { class: "kvp-pad", "data-kind": "script", "data-control": control.name }, style,
-    row(h("label", {}, "Request", who.input), b.append, b.fork, b.finish, gap(), b.undo, b.redo, b.settings, b.text),
-    row(h("label", {}, "New request", name), h("label", {}, "with", tokens.input, "tokens"), b.admit, line(),
-      h("label", {}, "or with the first", shared.input, "of", source.input), h("label", {}, "and", own.input, "own"), b.share),
+    row(group(h("label", {}, "Request", who.input), b.append, b.fork, b.finish), group(b.undo, b.redo, b.settings, b.text)),
+    row(group(h("label", {}, h("span", {}, "New", h("span", { class: "kvp-more" }, " request")), name), h("label", {}, "with", tokens.input, "tokens"), b.admit),
+      group(h("label", {}, h("span", {}, "or ", h("span", { class: "kvp-more" }, "with "), "the first"), shared.input, "of", source.input), h("label", {}, "and", own.input, "own"), b.share)),
     parts.room, parts.text);
   return parts;
 }

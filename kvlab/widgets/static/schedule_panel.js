@@ -23,6 +23,7 @@ const SCHEDULE_CSS = `
  background:color-mix(in srgb,var(--focus) 12%,transparent)}
 .kv[data-view=schedule] .kv-say-text,.kv[data-view=schedule] .kv-ghost{white-space:pre-line}
 .kv[data-view=schedule]>.kv-say{margin:.6em 0 .5em}
+.kv-count[data-room]::after{content:attr(data-room);display:block;height:0;overflow:hidden;visibility:hidden;white-space:pre}
 .kv .kvs-b{width:auto;min-width:2.3em;padding:0 .6em;white-space:nowrap}
 .kv .kv .kvs-legend{min-height:1.4em;justify-content:flex-end}.kv .kv .kvs-sum{display:none}.kv .kv .kvs-title{height:1.3em}.kv .kv .kvs-count{line-height:1.1}
 .kv-large:has(.kvs) .kve-lines>:nth-last-child(-n+2){display:none}

@@ -139,6 +139,7 @@ function scheduleTimeline(element, payload, options, again) {
   let current = 0, size = null, zooms = null, marks = [];
 
   const here = () => places[current][0] ?? from;
+  const tell = (i) => (i === 0 ? "before the start" : timed ? `at ${places[i][0]} ${payload.unit}` : `step ${thousands(places[i][0])} of ${thousands(to - 1)}`);
   const x = (at) => ((at - camera.view[0]) * size.inner) / (camera.view[1] - camera.view[0]);
   function redraw() {
     const measured = scheduleSize(frame, runs, camera.zoom), steps = (places.length - 1) / 2 ** camera.zoom;
@@ -178,7 +179,7 @@ function scheduleTimeline(element, payload, options, again) {
   }
   function draw(i) {
     current = i;
-    scheduleCount(frame.root, i === 0 ? "before the start" : timed ? `at ${here()} ${payload.unit}` : `step ${thousands(here())} of ${thousands(to - 1)}`);
+    scheduleCount(frame.root, tell(i));
     if (size === null) return;
     if (camera.follow(here())) redraw();
     else place();
@@ -186,6 +187,7 @@ function scheduleTimeline(element, payload, options, again) {
   const zoomBy = (by) => { if (camera.set(camera.zoom + by, here())) redraw(); };
   const player = createPlayer(frame, { stops, draw, ticks: SCHEDULE_NOTE, at: scheduleStart(runs, places, options), onChange: options.onChange });
   zooms = scheduleButtons(frame.root, payload, camera, { again, zoomBy });
+  scheduleCountRoom(frame.root, places.map((_, i) => tell(i)));
   scheduleGhost(frame, runs, alone);
   scheduleDrag(body, (pixels) => {
     const at = camera.view[0] + ((pixels - size.left) * (camera.view[1] - camera.view[0])) / size.inner;
@@ -208,6 +210,11 @@ function scheduleTimeline(element, payload, options, again) {
 function scheduleCount(root, text) {
   root.querySelector(".kv-count").textContent = text;
   root.querySelector(".kv-track").setAttribute("aria-valuetext", text);
+}
+
+/** Unseen lines below the count keep the room of the widest one: the bar stands still. All digits are of one width. */
+function scheduleCountRoom(root, texts) {
+  root.querySelector(".kv-count").dataset.room = [...new Set(texts.map((text) => text.replace(/\d/g, "0")))].join("\n");
 }
 
 /** Beside the slider: steps or time, and the zoom with its keys. */
