@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import sysconfig
-import tempfile
 from datetime import datetime
 from pathlib import Path
 
 from kvlab import __version__
+from kvlab.whole_file import write_whole
 
 FOLDER = "workbook"
 RECORD = ".shipped.json"  # each copy's name -> fingerprint of the shipped cells it was made from
@@ -56,7 +56,7 @@ def _bring(
             place = _place_beside(place, fingerprint(shipped), number, record)
             beside.append(place)
         if not place.exists() or fingerprint(place) != fingerprint(shipped):
-            _replace(place, shipped.read_bytes())
+            write_whole(place, shipped.read_bytes())
         record[place.name] = fingerprint(shipped)
 
 
@@ -76,32 +76,6 @@ def refuse_dangling(place: Path) -> None:
         raise ValueError(
             f"{place} is a link to {os.readlink(place)}, which is not there: delete the link"
         )
-
-
-def _replace(place: Path, content: bytes) -> None:
-    """Write a file whole, or not at all: Ctrl-C or a full disk leaves what was there before.
-
-    A link stays one: its target is written.
-    """
-    target = place.resolve()
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(name, _mode(target))
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _mode(target: Path) -> int:
-    """Permissions: those that the file has; of a new one, readable by all, as umask allows."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _is_free(place: Path, now: str | None, record: dict[str, str | None]) -> bool:
@@ -144,7 +118,7 @@ def reset(home: Path, pages: Path, page: str, now: datetime) -> tuple[Path, Path
     if copy.exists() and copy.read_bytes() != shipped.read_bytes():
         kept = set_aside(copy, now)
     if kept or not copy.exists():
-        _replace(copy, shipped.read_bytes())
+        write_whole(copy, shipped.read_bytes())
     _write_record(folder, _record(folder) | {shipped.name: fingerprint(shipped)})
     return copy, kept
 
@@ -181,7 +155,7 @@ def _record(folder: Path) -> dict[str, str | None]:
 
 
 def _write_record(folder: Path, record: dict[str, str | None]) -> None:
-    _replace(folder / RECORD, json.dumps(record, indent=1).encode())
+    write_whole(folder / RECORD, json.dumps(record, indent=1).encode())
 
 
 def fingerprint(path: Path) -> str | None:

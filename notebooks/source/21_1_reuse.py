@@ -633,9 +633,9 @@ else:
 # %% [markdown]
 # Shared are the keys and values. Scores and mixtures are not: four query heads, four of each.
 #
-# ### Can a trained model share?
+# ### Sharing heads after training
 #
-# Its layers have weights that make keys for *two* KV heads. One way to
+# Can a trained model be told to share? Its layers have weights that make keys for *two* KV heads. One way to
 # make one of them is to take the mean of the two (Ainslie et al. 2023, section 2.1). The next cell does that
 # to the shipped model, and asks both for answers to questions they have not been trained on. It is the slow cell of this page,
 # since it goes on with the averaged model: you will see. First the model as it is averaged: does it answer as well
