@@ -305,10 +305,11 @@ VIEWS.attention_read = (element, payload, options) => {
     const { scroll, labels } = grid, { column } = grid.columns[s.own];
     if (!scroll.clientWidth) return; // not on a page yet: `fit` comes back
     const side = labels.offsetWidth + 4, right = column.offsetLeft + column.offsetWidth + 3;
-    if (right > scroll.scrollLeft + scroll.clientWidth) {
-      const first = grid.columns.find((c) => c.column.offsetLeft - side >= right - scroll.clientWidth);
-      scroll.scrollLeft = (first?.column ?? column).offsetLeft - side;
-    } else if (column.offsetLeft < scroll.scrollLeft + side) scroll.scrollLeft = column.offsetLeft - side;
+    const from = scroll.scrollLeft;
+    if (column.offsetLeft >= from + side && right <= from + scroll.clientWidth) return;
+    // at the right edge: what it reads lies before it
+    const first = grid.columns.find((c) => c.column.offsetLeft - side >= right - scroll.clientWidth);
+    scroll.scrollLeft = (first?.column ?? column).offsetLeft - side;
   }
   function draw(i) {
     const s = stops[i];
