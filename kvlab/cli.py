@@ -55,8 +55,9 @@ def doctor() -> None:
     """Say what this machine has, what is amiss, and what to do about it."""
     from kvlab import doctor as examination
 
-    found = examination.findings()
-    typer.echo(examination.render(found))
+    with plain_errors():
+        found = examination.findings()
+        typer.echo(examination.render(found))
     if any(finding.status == "problem" for finding in found):
         raise typer.Exit(1)
 
@@ -68,8 +69,10 @@ def lab(
 ) -> None:
     """Open JupyterLab on the start page, on 127.0.0.1."""
     from kvlab import workbook
+    from kvlab.core.checked import whole
 
     with plain_errors():
+        whole("port", port, 0, 65535)
         root, pages = find_pages()
         try:
             from jupyterlab.labapp import LabApp
@@ -106,17 +109,19 @@ def reset(
 def find_pages() -> tuple[Path, Path]:
     """The reader's folder, and the shipped notebooks: those of a clone, or else the installed.
 
-    A clone is the working directory, or the package's own. Without one, the reader's folder is the
-    working directory, and the notebooks are those that pip has put beside the package.
+    The clone is the one that the running package lies in. Without it, the reader's folder is the
+    working directory; a folder `notebooks` there is the reader's, and holds no shipped page.
     """
-    from kvlab import workbook
+    from kvlab.workbook import CLONE, INSTALLED
 
-    for folder in (Path.cwd(), Path(__file__).resolve().parents[1]):
-        if (folder / START_PAGE).is_file():
-            return folder, folder / "notebooks"
-    if (workbook.INSTALLED / Path(START_PAGE).name).is_file():
-        return Path.cwd(), workbook.INSTALLED
-    raise ValueError(f"{START_PAGE} is not here; run the command in a clone of kvlab")
+    if (CLONE / START_PAGE).is_file() and (CLONE / "book.toml").is_file():
+        return CLONE, CLONE / "notebooks"
+    if (INSTALLED / Path(START_PAGE).name).is_file():
+        return Path.cwd(), INSTALLED
+    raise ValueError(
+        f"{INSTALLED}, where pip puts the notebooks, has none: run make lab in a clone, or install "
+        "kvlab in a virtual environment"
+    )
 
 
 def has_display() -> bool:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from kvlab import tiny
 from kvlab.core.request import SamplingParams
+from kvlab.core.trace import Trace
+from kvlab.core.whole_file import write_whole
 from kvlab.llm import LLM
 from kvlab.outputs import TextDelta
 
@@ -26,15 +28,13 @@ def run(
     stderr. Raises ValueError for arguments that do not fit.
     """
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    if trace is not None and (trace.is_dir() or not trace.parent.is_dir()):
-        raise ValueError(f"--trace {str(trace)!r} is not a file in a folder that exists")
+    if trace is not None:
+        _refuse_other_than_a_trace(trace)
     llm = LLM(model)
     prompt = tiny.as_prompt(text) if llm.name == "tiny" else text
     if trace is not None:
         llm.start_trace()
     deltas, cached, times = _stream(llm, prompt, params, show=not as_json)
-    if trace is not None:
-        llm.stop_trace().save(trace)
     if as_json:
         print(json.dumps(_report(llm, prompt, deltas, cached, times), ensure_ascii=False))
     elif deltas[-1].finish_reason != "stop":
@@ -42,7 +42,31 @@ def run(
     notice = llm.notice(prompt)
     if notice:
         print(f"note: {notice}", file=sys.stderr)
+    if trace is not None:  # last: a disk that is full costs the file, not the answer
+        write_whole(trace, llm.stop_trace().to_json())
     return 0
+
+
+def _refuse_other_than_a_trace(place: Path) -> None:
+    """Raises ValueError unless a trace can be written there: over an earlier one, or anew."""
+    if place.is_dir() or not place.parent.is_dir():
+        raise ValueError(f"--trace {str(place)!r} is not a file in a folder that exists")
+    if place.exists() and not _is_trace(place):
+        raise ValueError(
+            f"--trace is {str(place)!r}, which is there and no trace; name another file"
+        )
+
+
+def _is_trace(place: Path) -> bool:
+    """A device is none. What does not begin as a trace does is not read: it may be a large file."""
+    if not place.is_file():
+        return False
+    try:
+        with place.open("rb") as file:
+            begins = file.read(1) == b"{"
+        return begins and bool(Trace.load(place))
+    except (ValueError, RecursionError):
+        return False
 
 
 def _stream(

@@ -26,6 +26,7 @@ from kvlab.llm_arguments import (
     checked_dtype,
     checked_flag,
     checked_length,
+    computing_device,
     computing_dtype,
     memory_plan,
     scheduler_config,
@@ -90,7 +91,7 @@ class LLM(RecordsTraces, TakesAdapters):
         clock: Callable[[], float] = time.perf_counter,
         **scheduling: object,
     ) -> None:
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        self.device = computing_device(device)
         with nothing_kept(self), explained(self._why_not_made):
             dtype = computing_dtype(dtype)
             self.name, self.tokenizer, self.model = load(model, tokenizer, dtype, self.device)

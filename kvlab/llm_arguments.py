@@ -9,6 +9,7 @@ from kvlab.core.checked import shown, whole
 from kvlab.core.kv_cache_manager import cdiv
 from kvlab.core.offload_tier import MOST_BLOCKS
 from kvlab.core.scheduler_config import SchedulerConfig
+from kvlab.measure.devices import checked_device
 from kvlab.tensors.config import ModelConfig
 from kvlab.tensors.memory_budget import Block, MemoryPlan, plan, step_nbytes, weights_nbytes
 from kvlab.tensors.model import Decoder
@@ -53,6 +54,16 @@ def scheduler_config(
             f"LLM has no argument {unknown[0]!r}; besides its own it takes {', '.join(known)}"
         )
     return SchedulerConfig(*limits, **scheduling)
+
+
+def computing_device(asked: str | torch.device | None) -> torch.device:
+    """Where a model computes: CUDA if there is one, unless something else was asked for.
+
+    Raises ValueError for a device that is not here.
+    """
+    if asked is None:
+        asked = "cuda" if torch.cuda.is_available() else "cpu"
+    return checked_device(asked)
 
 
 def computing_dtype(asked: torch.dtype) -> torch.dtype:

@@ -11,14 +11,17 @@ import hashlib
 import json
 import os
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from kvlab import __version__
-from kvlab.whole_file import write_whole
+from kvlab.core.whole_file import write_whole
 
 FOLDER = "workbook"
 RECORD = ".shipped.json"  # each copy's name -> fingerprint of the shipped cells it was made from
+CLONE = Path(__file__).resolve().parents[1]  # if the running package lies in one
 INSTALLED = Path(sysconfig.get_path("data")) / "share/kvlab/notebooks"  # of a pip install
 STAMP = "%Y-%m-%d_%H%M%S"
 
@@ -30,8 +33,8 @@ def prepare(
 
     home: the copies are in home/workbook. pages: the shipped notebooks; home/notebooks in a clone.
     number: the version that ships them. Returns the folder of copies, and the pages that were put
-    beside an edited copy now. Raises ValueError for a link that leads nowhere, OSError for what
-    cannot be written; pages that were copied before that are on record.
+    beside an edited copy now. Raises ValueError for a folder in a page's place and for a link that
+    leads nowhere, OSError for what cannot be written; pages that were copied before are on record.
     """
     pages = pages or home / "notebooks"
     folder = _folder(home)
@@ -67,6 +70,7 @@ def _folder(home: Path) -> Path:
         raise ValueError(f"{folder} is a file, and your copies go into a folder of this name")
     refuse_dangling(folder)
     folder.mkdir(exist_ok=True)
+    refuse_no_file(folder / RECORD)
     return folder
 
 
@@ -78,10 +82,18 @@ def refuse_dangling(place: Path) -> None:
         )
 
 
+def refuse_no_file(place: Path) -> None:
+    """Raises ValueError where no file can be written: for a folder, a device, a link to nothing."""
+    refuse_dangling(place)
+    if place.exists() and not place.is_file():
+        what = "a folder" if place.is_dir() else "no plain file"
+        raise ValueError(f"{place} is {what}, and a file of this name goes there: move it away")
+
+
 def _is_free(place: Path, now: str | None, record: dict[str, str | None]) -> bool:
     """Whether writing the shipped page there loses no edit; now: the shipped page's fingerprint."""
+    refuse_no_file(place)
     if not place.exists():
-        refuse_dangling(place)
         return True
     there = fingerprint(place)
     return there is not None and there in (now, record.get(place.name))
@@ -108,19 +120,19 @@ def reset(home: Path, pages: Path, page: str, now: datetime) -> tuple[Path, Path
     """Give `page` back as shipped. Returns it, and the reader's copy under its new name, if any.
 
     page: "21.6", "21_6_growth", or the copy's path. Raises ValueError, listing the names, for a
-    page that is not shipped.
+    page that is not shipped; OSError for what cannot be written: then the copy is as it was.
     """
     shipped = _shipped(pages, page)
     folder = _folder(home)
     copy = folder / shipped.name
-    refuse_dangling(copy)
-    kept = None
-    if copy.exists() and copy.read_bytes() != shipped.read_bytes():
-        kept = set_aside(copy, now)
-    if kept or not copy.exists():
-        write_whole(copy, shipped.read_bytes())
-    _write_record(folder, _record(folder) | {shipped.name: fingerprint(shipped)})
-    return copy, kept
+    refuse_no_file(copy)
+    content = shipped.read_bytes()
+    changed = [] if copy.exists() and copy.read_bytes() == content else [copy]
+    with set_aside(changed, now) as kept:
+        for place in changed:
+            write_whole(place, content)
+        _write_record(folder, _record(folder) | {shipped.name: fingerprint(shipped)})
+    return copy, kept[0] if kept else None
 
 
 def _shipped(pages: Path, page: str) -> Path:
@@ -133,29 +145,53 @@ def _shipped(pages: Path, page: str) -> Path:
     raise ValueError(f"there is no notebook {page!r}; there are {', '.join(names)}")
 
 
-def set_aside(path: Path, now: datetime) -> Path:
-    """Rename `path` to a dated name beside it, and return that; nothing is overwritten."""
+@contextmanager
+def set_aside(places: list[Path], now: datetime) -> Iterator[list[Path]]:
+    """For a block that writes all of `places`: what is there is kept under dated names beside.
+
+    Gives these names. If the block fails, every place is as before: what was kept is back, and what
+    is new is gone.
+    """
+    new = [place for place in places if not place.exists()]
+    kept: dict[Path, Path] = {}
+    try:
+        for place in places:
+            if place not in new:
+                kept[place] = _dated(place, now)
+                place.rename(kept[place])
+        yield list(kept.values())
+    except BaseException:
+        for place, name in kept.items():
+            if name.exists():
+                name.replace(place)
+        for place in new:
+            place.unlink(missing_ok=True)
+        raise
+
+
+def _dated(path: Path, now: datetime) -> Path:
+    """A dated name beside `path` that nothing has."""
     stem = f"{path.stem}.kept-{now.strftime(STAMP)}"
     names = [stem, *(f"{stem}-{number}" for number in range(2, 100))]
     free = (path.with_name(name + path.suffix) for name in names)
     target = next((place for place in free if not place.exists()), None)
     if target is None:
         raise ValueError(f"{path.parent} holds a hundred copies named {stem}: move some away")
-    return path.rename(target)
+    return target
 
 
 def _record(folder: Path) -> dict[str, str | None]:
     """What was written down; nothing where the file is missing or damaged."""
     try:
         found = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     texts = found.items() if isinstance(found, dict) else ()
     return {name: mark for name, mark in texts if mark is None or isinstance(mark, str)}
 
 
 def _write_record(folder: Path, record: dict[str, str | None]) -> None:
-    write_whole(folder / RECORD, json.dumps(record, indent=1).encode())
+    write_whole(folder / RECORD, json.dumps(record, indent=1))
 
 
 def fingerprint(path: Path) -> str | None:
@@ -164,6 +200,7 @@ def fingerprint(path: Path) -> str | None:
     try:
         cells = json.loads(path.read_text("utf-8"))["cells"]
         parts = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
-    except (OSError, ValueError, KeyError, TypeError):
+        text = json.dumps(parts)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()

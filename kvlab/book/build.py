@@ -2,8 +2,8 @@
 
 mdBook does the work, told by book.toml; this command sees to it that nothing goes wrong unseen.
 mdBook skips a preprocessor that does not answer and exits with 0 after lines that say ERROR. So the
-old site is deleted first, such a line fails the build, and the new site is checked (checks.py).
-A site carries the list of its files (own_files.py): nothing else is ever deleted.
+site is made in a new folder, such a line fails the build, and the new site is checked (checks.py)
+before it takes the old one's place (own_files.py): nothing else is ever replaced or deleted.
 """
 
 import json
@@ -12,13 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kvlab.book.checks import Page, problems
-from kvlab.book.manifest import read
-from kvlab.book.own_files import delete_old, mark
+from kvlab.book.checks import Page, problems, text_of
+from kvlab.book.manifest import Manifest, read
+from kvlab.book.own_files import replacing
 from kvlab.book.prose import FILES
 from kvlab.book.tables import with_breaks
 from kvlab.widgets.modules import FOLDER, PARTS
@@ -35,30 +34,52 @@ def build(root: Path, out: Path | None = None) -> Path:
     """Build `root`'s book into `out` (default: the folder that book.toml names); returns it.
 
     Raises ValueError that tells what is wrong with the book, one line each; and for a folder that
-    holds anything but an old site, which is left as it is.
+    holds anything but an old site. Whatever is raised, `out` is left as it is.
     """
-    out = out or root / build_folder(root)
-    delete_old(out)
+    manifest = read(root)
+    out = out or root / manifest.site
+    source = _source(root, manifest)
+    _refuse_nested(out, source)
+    sections = [section.notebook for section in manifest.written]
     try:
-        said = _mdbook(root, out)
-        if wrong := TROUBLE.findall(said):
-            raise ValueError("\n".join(["mdBook complains:", *wrong]))
-        _leave_out(out)
-        _break_names(out)
-        _write_views(out)
-        _copy_linked(root, out)
-    finally:
-        mark(out)
-    sections = [section.notebook for section in read(root).written]
-    if found := problems(out, sections):
-        raise ValueError("\n".join([f"the book in {out} has mistakes:", *found]))
+        with replacing(out) as site:
+            _make(root, site)
+            if found := problems(site, sections):
+                title = f"the book has mistakes, and {out} is as it was:"
+                raise ValueError("\n".join([title, *found]))
+    except OSError as error:  # as of a full disk; what the system says may name no file
+        if error.filename is None:
+            raise type(error)(error.errno, error.strerror, str(out)) from error
+        raise
     return out
 
 
-def build_folder(root: Path) -> str:
-    """[build] build-dir of book.toml; mdBook's own default is "book"."""
-    table = tomllib.loads((root / "book.toml").read_text(encoding="utf-8"))
-    return table.get("build", {}).get("build-dir", "book")
+def _source(root: Path, manifest: Manifest) -> Path:
+    source = root / manifest.source
+    if not (source / "SUMMARY.md").is_file():
+        raise ValueError(
+            f"{root / 'book.toml'}: [book] src names {manifest.source!r}, which has no SUMMARY.md"
+        )
+    return source
+
+
+def _refuse_nested(out: Path, source: Path) -> None:
+    """mdBook copies all that lies in `source` into the site: neither may lie in the other."""
+    site, pages = out.resolve(), source.resolve()
+    if site.is_relative_to(pages) or pages.is_relative_to(site):
+        raise ValueError(
+            f"{out} and the book's pages, {source}, lie in one another: name another folder"
+        )
+
+
+def _make(root: Path, site: Path) -> None:
+    said = _mdbook(root, site)
+    if wrong := TROUBLE.findall(said):
+        raise ValueError("\n".join(["mdBook complains:", *wrong]))
+    _leave_out(site)
+    _break_names(site)
+    _write_views(site)
+    _copy_linked(root, site)
 
 
 def _leave_out(out: Path) -> None:
@@ -73,7 +94,7 @@ def _leave_out(out: Path) -> None:
 
 def _break_names(out: Path) -> None:
     for path in out.glob("*.html"):
-        path.write_text(with_breaks(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(with_breaks(text_of(path)), encoding="utf-8")
 
 
 def _mdbook(root: Path, out: Path) -> str:
@@ -100,8 +121,11 @@ def _copy_linked(root: Path, out: Path) -> None:
     """Files of the clone that pages link to; one that is not there stays a dead link."""
     links = {link for path in out.glob("*.html") for link in Page(path).links}
     for link in sorted(links):
+        if not link.startswith(FILES):
+            continue
         name = unquote(urlsplit(link).path).removeprefix(FILES)
-        if link.startswith(FILES) and ".." not in Path(name).parts and (root / name).is_file():
+        inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+        if inside and (root / name).is_file():
             (out / FILES / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, out / FILES / name)
 
@@ -110,7 +134,8 @@ def _write_views(out: Path) -> None:
     """The views' modules as one script beside host.js: a page from a file loads no other form."""
     found = list(out.rglob(HOST))
     if len(found) != 1:
-        raise ValueError(f"book.toml must list host.js once in additional-js; the site has {found}")
+        names = [path.relative_to(out).as_posix() for path in found]
+        raise ValueError(f"book.toml must list host.js once in additional-js; the site has {names}")
     files = {name for names in PARTS.values() for name in names}
     parts = {name: (FOLDER / name).read_text(encoding="utf-8") for name in sorted(files)}
     text = json.dumps({"parts": parts, "views": PARTS}, ensure_ascii=False)

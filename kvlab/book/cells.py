@@ -47,7 +47,7 @@ def chapter(notebook: dict[str, Any], page: str, doors: str, places: Places) -> 
             else:
                 parts.extend(_cell(cell, page, places))
         except ValueError as error:
-            raise ValueError(f"{page}.ipynb, cell {number}: {error}") from None
+            raise ValueError(f"{page}.ipynb, cell {number + 1}: {error}") from None
     title, end, rest = "\n\n".join(parts).partition("\n")
     if not title.startswith("# "):
         raise ValueError(f"{page}.ipynb must begin with its title, as '# 21.6 ...'")
@@ -110,18 +110,26 @@ def _output(output: dict[str, Any], page: str, places: Places) -> str:
         return _html(_joined(data["text/html"]), page)
     if "image/svg+xml" in data:
         svg = _joined(data["image/svg+xml"])
+        if "<svg" not in svg:
+            raise ValueError(f"an SVG picture without <svg: {svg[:60]!r}")
         return _block("picture", svg[svg.index("<svg") :])
     for form in PICTURES:
         if form in data:
-            alt = output["metadata"].get(form, {}).get("alt")  # as display(..., metadata=...) gave
-            return _picture(form, _joined(data[form]), alt or _joined(data.get("text/plain", "")))
+            return _picture(form, _joined(data[form]), _described(output, form))
     if "text/markdown" in data:
         return rewrite(_joined(data["text/markdown"]), places)
     if set(data) == {"text/plain"}:
         return _text(_joined(data["text/plain"]), "stdout")
     raise ValueError(
-        f"an output is only {', '.join(data)}: give it a PNG, SVG or HTML form as well"
+        f"an output is only {', '.join(data) or 'empty'}: give it a PNG, SVG or HTML form as well"
     )
+
+
+def _described(output: dict[str, Any], form: str) -> str:
+    """What display(..., metadata={form: {"alt": ...}}) said of a picture, or its text form."""
+    about = output["metadata"].get(form)
+    alt = about.get("alt") if isinstance(about, dict) else None
+    return str(alt or _joined(output["data"].get("text/plain", "")))
 
 
 def _html(html: str, page: str) -> str:
@@ -143,7 +151,7 @@ def _text(text: str, name: str) -> str:
     body = escape(ANSI.sub("", text).rstrip("\n"), quote=False)
     if not CODE.search(body):
         body = SENTENCE.sub(r'<span class="kvlab-sentence">\g<0></span>', body)
-    return _block(name, f"<pre>{body}</pre>")
+    return _block(escape(name), f"<pre>{body}</pre>")
 
 
 def _block(name: str, html: str) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 # Attributes that make a browser fetch something; a link that a reader may follow is none of them.
 FETCHED = {
@@ -24,8 +24,19 @@ CSS_ADDRESS = re.compile(r"""(?:url\(\s*|@import\s+)["']?([^"')\s]+)""")
 GENERATED = ("404.html", "toc.html")  # their links are relative to the site's address
 
 
+def text_of(path: Path) -> str:
+    """A file of the site. Raises ValueError, naming it, where it is no UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
 class Page(HTMLParser):
-    """What a page holds: its anchors, what it links to, what it fetches, and how much it shows."""
+    """What a page holds: its anchors, what it links to, what it fetches, and how much it shows.
+
+    Raises ValueError as `text_of`.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -35,14 +46,15 @@ class Page(HTMLParser):
         self.fetched: list[str] = []
         self.code = self.views = self.payloads = self.formulas = self.drawn = 0
         self._style = False
-        self.feed(path.read_text(encoding="utf-8"))
+        self.feed(text_of(path))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.ids |= {given[name] for name in ("id", "name") if given.get(name)}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
-            if "download" not in given and urlsplit(given["href"]).path.endswith(".ipynb"):
+            parts = _split(given["href"])
+            if parts and "download" not in given and parts.path.endswith(".ipynb"):
                 self.notebooks.append(given["href"])
         self.fetched += [given[name] for kind, name in FETCHED if kind == tag and name in given]
         self.fetched += CSS_ADDRESS.findall(given.get("style", ""))
@@ -74,7 +86,7 @@ def problems(site: Path, sections: list[str]) -> list[str]:
             found += [f"{path.name}: {what}" for what in _dead(path, page, places)]
         found += [f"{path.name}: fetches {what}" for what in page.fetched if _is_remote(what)]
     for path in sorted(site.rglob("*.css")):
-        addresses = CSS_ADDRESS.findall(path.read_text(encoding="utf-8"))
+        addresses = CSS_ADDRESS.findall(text_of(path))
         found += [f"{path.name}: fetches {what}" for what in addresses if _is_remote(what)]
     return found
 
@@ -109,7 +121,10 @@ def _missing_in_print(sections: list[Page], whole: Page | None) -> Iterator[str]
 def _dead(path: Path, page: Page, pages: dict[Path, Page]) -> Iterator[str]:
     yield from (f"the link {link} leads to a notebook's file" for link in page.notebooks)
     for link in dict.fromkeys(page.links):
-        parts = urlsplit(link)
+        parts = _split(link)
+        if parts is None:
+            yield f"the link {link} is no address"
+            continue
         if parts.scheme or parts.netloc:
             continue
         beside = path.parent / unquote(parts.path)
@@ -123,5 +138,13 @@ def _dead(path: Path, page: Page, pages: dict[Path, Page]) -> Iterator[str]:
 
 
 def _is_remote(address: str) -> bool:
-    parts = urlsplit(address.strip())
-    return parts.scheme in ("http", "https", "ftp") or bool(parts.netloc)
+    parts = _split(address.strip())
+    return parts is None or parts.scheme in ("http", "https", "ftp") or bool(parts.netloc)
+
+
+def _split(address: str) -> SplitResult | None:
+    """None for what no browser reads, as http://[x"""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return None

@@ -44,14 +44,14 @@ def statements() -> dict[str, tuple[str, str]]:
 def claims(home: Path, pages: Path) -> list[Claim]:
     """All claims, in the order of the chapter.
 
-    home: may hold the tests of a clone. pages: the notebooks. Raises ValueError for a claim without
-    a cell or with two, and for a tag in no list.
+    pages: the notebooks. home: a clone, if they lie in it; its tests name the cuts.
+    Raises ValueError for a claim without a cell or with two, and for a tag in no list.
     """
     cells: dict[str, list[tuple[str, int, dict[str, Any]]]] = {}
     for path in sorted(pages.glob("*.ipynb")):
         for number, name, cell in _tagged(path):
             cells.setdefault(name, []).append((path.stem, number, cell))
-    guards = _guards(home)
+    guards = _guards(home) if pages.parent == home else None
     found = []
     for name, (kind, shows) in statements().items():
         places = cells.pop(name, [])
@@ -84,7 +84,7 @@ def _lines(cell: dict[str, Any]) -> list[str]:
 
 
 def _guards(home: Path) -> dict[str, list[str]] | None:
-    """claim -> what the cuts take out that make its cell fail; None without the clone's tests."""
+    """claim -> what the cuts take out that make its cell fail; None without the tests."""
     path = home / CUTS
     if not path.is_file():
         return None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Folder = Annotated[Path, typer.Argument(help="The folder to write them into.")]
+Folder = Annotated[str, typer.Argument(help="The folder to write them into.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace edited files; keep them renamed.")]
 
 app = typer.Typer(help="The chapter's other forms, made from the notebooks.", no_args_is_help=True)
@@ -23,8 +23,9 @@ def build(
 ) -> None:
     """Build the static site; it works from files alone, with no server and no network."""
     from kvlab.cli import plain_errors
+    from kvlab.cli_signals import sigterm_interrupts
 
-    with plain_errors():
+    with plain_errors(), sigterm_interrupts():
         from kvlab.book import build as work
         from kvlab.book.manifest import clone_root
 
@@ -63,18 +64,19 @@ def instructor(folder: Folder, force: Force = False) -> None:
     typer.echo(f"{_where_to_open(folder)} Run all cells of a page first: then its views are live.")
 
 
-def _where_to_open(folder: Path) -> str:
+def _where_to_open(folder: str) -> str:
     """JupyterLab shows the files below the folder that it was started for, and no others."""
     from kvlab.cli import find_pages
 
     root, _ = find_pages()
-    if folder.resolve().is_relative_to(root.resolve()):
-        place = folder.resolve().relative_to(root.resolve())
+    place = Path(folder).resolve()
+    if place.is_relative_to(root.resolve()):
+        place = place.relative_to(root.resolve())
         return f"To open it: kvlab lab, and there the folder {place} in the file browser."
     return f"kvlab lab shows only what lies in {root}; to open this: jupyter lab {folder}."
 
 
-def _write_set(kind: str, folder: Path, force: bool) -> None:
+def _write_set(kind: str, folder: str, force: bool) -> None:
     from kvlab.cli import find_pages, plain_errors
 
     with plain_errors():
@@ -82,6 +84,8 @@ def _write_set(kind: str, folder: Path, force: bool) -> None:
 
         from kvlab.book import sets
 
+        if not folder.strip():  # Path("") is this folder, and nobody has named it
+            raise ValueError(f"FOLDER is {folder!r}; give the name of a folder, such as students")
         _, pages = find_pages()
-        changed = sets.write(kind, pages, folder, force=force, now=datetime.now())
+        changed = sets.write(kind, pages, Path(folder), force=force, now=datetime.now())
         typer.echo("\n".join(map(str, changed)) or f"{folder} is up to date")

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kvlab.book.manifest import Manifest, Section, clone_root, read
+from kvlab.core.whole_file import write_whole
 
 BRANCH = "main"
 GITHUB = "https://github.com/"
@@ -116,7 +117,7 @@ def write(root: Path) -> list[str]:
     names = stale(root)
     for path, text in pages(root).items():
         if path.name in names:
-            path.write_text(text, encoding="utf-8", newline="\n")
+            write_whole(path, text)
     return names
 
 

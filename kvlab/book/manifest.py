@@ -1,14 +1,17 @@
 """The manifest of sections, as it stands in book.toml under `[preprocessor.kvlab]`.
 
-Every list of sections (the README's map, the summary, the tests, later the book) is read from here,
-and so is the repository's public address, which stands nowhere else.
+Every list of sections (the README's map, the summary, the tests, the book) is read from here, and
+so is the repository's public address, which stands nowhere else.
 """
 
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+ADDRESS = re.compile(r"https://[\w.-]+(?::\d+)?(?:/[\w.~-]+)*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,15 @@ class Section:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The sections in the order of the chapter; `repository` is empty until it is known."""
+    """The sections in the order of the chapter; `repository` is empty until it is known.
+
+    source, site: mdBook's folders, of the pages and of the built book; from the root of the clone.
+    """
 
     repository: str
     sections: tuple[Section, ...]
+    source: str
+    site: str
 
     @property
     def written(self) -> tuple[Section, ...]:
@@ -54,32 +62,86 @@ def clone_root() -> Path:
 def read(root: Path) -> Manifest:
     """Read and check `root`/book.toml. A mistake in it raises ValueError that says where it is."""
     path = root / "book.toml"
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
     try:
-        ours = table["preprocessor"]["kvlab"]
-        repository, entries = ours["repository"], ours["section"]
-    except KeyError as error:
-        raise ValueError(f"{path}: [preprocessor.kvlab] lacks {error}") from None
-    if repository and (not repository.startswith("https://") or repository.endswith("/")):
+        table = tomllib.loads(path.read_bytes().decode("utf-8"))
+        return _manifest(table)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _manifest(table: dict[str, Any]) -> Manifest:
+    source = _value(_table(table, "book"), "src", "[book] src", "src")  # the defaults are mdBook's
+    site = _value(_table(table, "build"), "build-dir", "[build] build-dir", "book")
+    ours = _table(_table(table, "preprocessor"), "kvlab", "preprocessor.kvlab")
+    for name in ("repository", "section"):
+        if name not in ours:
+            raise ValueError(f"[preprocessor.kvlab] lacks {name!r}")
+    repository, entries = ours["repository"], ours["section"]
+    if not isinstance(repository, str) or (repository and not ADDRESS.fullmatch(repository)):
         raise ValueError(
-            f"{path}: repository must be empty or an https:// address without a slash at its end,"
+            "repository must be empty or an https:// address without a slash at its end,"
             f" not {repository!r}"
         )
-    sections = tuple(_section(entry, path) for entry in entries)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("each section must be a table, headed [[preprocessor.kvlab.section]]")
+    sections = tuple(map(_section, entries))
     for mistake in _mistakes(sections):
-        raise ValueError(f"{path}: {mistake}")
-    return Manifest(repository, sections)
+        raise ValueError(mistake)
+    return Manifest(repository, sections, source, site)
 
 
-def _section(entry: dict[str, Any], path: Path) -> Section:
+def _table(table: dict[str, Any], name: str, shown: str | None = None) -> dict[str, Any]:
+    """table[name]; empty where it is not there."""
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"[{shown or name}] must be a table, not {found!r}")
+    return found
+
+
+def _value(table: dict[str, Any], key: str, shown: str, default: str) -> str:
+    found = table.get(key, default)
+    if not isinstance(found, str) or not found:
+        raise ValueError(f"{shown} must name a folder, not {found!r}")
+    return found
+
+
+def _section(entry: dict[str, Any]) -> Section:
     known = {field.name for field in fields(Section)}
-    where = f"{path}: section {entry.get('id', '?')}"
+    where = f"section {entry.get('id', '?')}"
     if unknown := sorted(set(entry) - known):
         raise ValueError(f"{where} has unknown keys: {', '.join(unknown)}")
     if missing := sorted(known - {"open_claims"} - set(entry)):
         raise ValueError(f"{where} lacks {', '.join(missing)}")
+    for key, value in entry.items():
+        wanted, fits = FITS[key]
+        if not fits(value):
+            raise ValueError(f"{where}: {key} must be {wanted}, not {value!r}")
     lists = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
     return Section(**(entry | lists))
+
+
+def _is_line(value: object) -> bool:
+    return isinstance(value, str) and value.strip() != "" and value.isprintable()
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_line, value))
+
+
+# key of a section -> what its value must be, in words, and whether a value is that
+FITS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "id": ('text, as "21.6"', _is_line),
+    "notebook": (
+        'a name without .ipynb, as "21_6_growth"',
+        lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None,
+    ),
+    "title": ("a line of text", _is_line),
+    "minutes": ("a whole number from 1", lambda value: type(value) is int and value > 0),
+    "hardware": ("a line of text", _is_line),
+    "written": ("true or false", lambda value: isinstance(value, bool)),
+    "claims": ('a list, as ["21.6-a"]', _is_list),
+    "open_claims": ('a list, as ["21.6-a"]', _is_list),
+}
 
 
 def _mistakes(sections: tuple[Section, ...]) -> Iterator[str]:

@@ -30,6 +30,8 @@ from nbstripout import strip_output
 
 from kvlab.book.folds import folded
 from kvlab.book.manifest import clone_root
+from kvlab.book.notebook_file import not_as_run, read_notebook
+from kvlab.core.whole_file import write_whole
 
 PERCENT = {"extension": ".py", "format_name": "percent"}
 CELL_SECONDS = 120
@@ -51,7 +53,7 @@ def build(name: str, folder: Path) -> Path:
     target = folder / f"{name}.ipynb"
     notebook = _from_source(name, folder)
     if target.exists():  # only for the ids: every output is made anew
-        old = nbformat.read(target, as_version=4)
+        old = _read(target)
         notebook = combine_inputs_with_outputs(notebook, old, PERCENT)
         collapse(notebook)  # as this source says, and not as the old notebook was
     for cell in notebook.cells:
@@ -59,7 +61,7 @@ def build(name: str, folder: Path) -> Path:
             cell.outputs, cell.execution_count = [], None
     execute(notebook, folder)
     normalise(notebook)
-    target.write_text(_text(notebook), encoding="utf-8", newline="\n")
+    write_whole(target, _text(notebook))
     return target
 
 
@@ -112,7 +114,7 @@ def problems(name: str, folder: Path) -> Iterator[str]:
     if not path.exists():
         yield f"{name}: not written yet; run make notebooks"
         return
-    notebook = nbformat.read(path, as_version=4)
+    notebook = _read(path)
     yield from (f"{name}: {what}" for what in _differences(_from_source(name, folder), notebook))
     yield from (f"{name}: {what}" for what in _unfinished(notebook))
     clean = copy.deepcopy(notebook)
@@ -139,18 +141,16 @@ def _unfinished(notebook: NotebookNode) -> Iterator[str]:
     ids = [cell.get("id") for cell in notebook.cells]
     if None in ids or len(set(ids)) < len(ids):
         yield "a cell has no id of its own"
-    for number, cell in enumerate(notebook.cells, 1):
-        if cell.cell_type != "code" or not cell.source.strip():
-            continue
-        if cell.execution_count is None:
-            yield f"cell {number} was not executed, so nothing is compared there"
-        failed = any(output.output_type == "error" for output in cell.outputs)
-        if failed and "raises-exception" not in cell.metadata.get("tags", []):
-            yield f"cell {number} ended in an error"
+    yield from not_as_run(notebook.cells)
 
 
 def _content(cell: NotebookNode) -> tuple:
     return cell.cell_type, cell.source, *(cell.metadata.get(key) for key in CELL_KEYS)
+
+
+def _read(path: Path) -> NotebookNode:
+    read_notebook(path)  # names the file, where it is none
+    return nbformat.read(path, as_version=4)
 
 
 def _from_source(name: str, folder: Path) -> NotebookNode:

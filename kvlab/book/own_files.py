@@ -1,34 +1,65 @@
-"""Which files of a folder are a site that we have built, so that a new one may replace it.
+"""A folder that a built site takes whole, and what it may take the place of.
 
-A site carries the list of its files, in .kvlab-book. An old site is deleted only where nothing
-lies in its folder that is not on the list: a reader may have given the name of any folder.
+A site is made in a folder beside, and stands in its place only when it is done: until then the old
+one is as it was. A site carries the list of its files, in .kvlab-book, and is replaced only where
+nothing lies in its folder that is not on the list: a reader may have given the name of any folder.
 """
 
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MARK = ".kvlab-book"
 DESKTOP = {".DS_Store", "Thumbs.db"}  # a file manager leaves them where somebody looked
 
 
-def mark(site: Path) -> None:
-    """Write down all files of a site, one a line. Nothing happens where there is no folder."""
-    if site.is_dir():
-        names = sorted(_files(site) - {MARK})
-        (site / MARK).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+@contextmanager
+def replacing(site: Path) -> Iterator[Path]:
+    """Gives a place for a new site, beside `site`, whose place it takes when the block has ended.
 
-
-def delete_old(site: Path) -> None:
-    """Make way for a new site: an old one goes, an empty folder or none at all stays.
-
-    Raises ValueError, and deletes nothing, for a file, and for a folder with anything else in it.
+    Where the block raises, Ctrl-C included, `site` stays as it was and the new one goes. What a
+    build that was killed has left beside, the next one removes. Raises ValueError for a `site` that
+    is a file, or a folder with anything but an old site in it; then nothing is changed.
     """
     site = site.resolve()
+    refuse(site)
+    beside = next(folder for folder in site.parents if folder.exists())
+    name = f".{site.name}{MARK}-"
+    _clear(site, beside, name)
+    part = Path(tempfile.mkdtemp(prefix=name, dir=beside))
+    try:
+        yield part / "new"
+        mark(part / "new")
+        refuse(site)  # somebody may have put something there meanwhile
+        site.parent.mkdir(parents=True, exist_ok=True)
+        if site.exists():
+            site.rename(part / "old")
+        (part / "new").rename(site)
+    finally:
+        _put_back(part, site)
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def mark(site: Path) -> None:
+    """Write down all files of a site, one a line."""
+    names = sorted(_files(site) - {MARK})
+    (site / MARK).write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+
+
+def refuse(site: Path) -> None:
+    """Raise ValueError for what no site may replace: a file, a folder with anything else in it."""
+    if any(folder.exists() and not folder.is_dir() for folder in (site, *site.parents)):
+        raise ValueError(f"{site} is a file, or lies in one: name a folder")
     if not site.exists():
         return
-    if not site.is_dir():
-        raise ValueError(f"{site} is a file: name a folder")
+    if os.path.ismount(site) or Path.cwd().is_relative_to(site):
+        raise ValueError(
+            f"{site} cannot be replaced, as a disk's own folder or the one you are in: name "
+            "another folder, or one inside it"
+        )
     if not any(site.iterdir()):
         return
     found = _files(site)
@@ -44,7 +75,19 @@ def delete_old(site: Path) -> None:
             f"{site} holds what the book's build has not written, {others[0]!r} among it: move "
             "it away, or name another folder"
         )
-    shutil.rmtree(site)
+
+
+def _clear(site: Path, beside: Path, name: str) -> None:
+    """Remove what killed builds have left; an old site that is there alone gets its place back."""
+    for part in list(beside.iterdir()):
+        if part.name.startswith(name) and part.is_dir() and not part.is_symlink():
+            _put_back(part, site)
+            shutil.rmtree(part)
+
+
+def _put_back(part: Path, site: Path) -> None:
+    if (part / "old").is_dir() and not site.exists():
+        (part / "old").rename(site)
 
 
 def _files(folder: Path) -> set[str]:

@@ -12,11 +12,14 @@ one line on stderr.
 import json
 import sys
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from kvlab.book.cells import chapter
 from kvlab.book.links import GITHUB, binder_url, colab_url
+from kvlab.book.manifest import read
+from kvlab.book.notebook_file import not_as_run, parsed
 from kvlab.book.prose import FILES, Places, equation_numbers, rewrite
 from kvlab.book.reference import INDEX, Reference, reference
 from kvlab.book.reference_names import READING
@@ -38,13 +41,13 @@ def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
     texts = {one["path"]: one["content"] for one in chapters(book["items"])}  # as committed
     for one in chapters(book["items"]):
         if (one["path"] or "").endswith(ENDING):
-            pages[one["path"].removesuffix(ENDING)] = (one, json.loads(one["content"]))
-    numbers = {page: _numbers(notebook) for page, (_, notebook) in pages.items()}
+            pages[one["path"].removesuffix(ENDING)] = (one, _as_run(one["content"], one["path"]))
+    numbers = {page: _numbers(page, notebook) for page, (_, notebook) in pages.items()}
     first: dict[str, str] = {}
     for page, found in numbers.items():
         for number in found:
             first.setdefault(number, page)
-    repository = context["config"]["preprocessor"]["kvlab"]["repository"]
+    repository = read(Path(context["root"])).repository
     has_readme = (Path(context["root"]) / "README.md").is_file()
     for page, (one, notebook) in pages.items():
         places = Places(frozenset(numbers[page]), first)
@@ -58,6 +61,14 @@ def convert(context: dict[str, Any], book: dict[str, Any]) -> dict[str, Any]:
         root, reading = Path(context["root"]), texts.get(READING, "")
         _add_reference(reference(root, notebooks, reading, first), book["items"])
     return book
+
+
+def _as_run(content: str, path: str) -> dict[str, Any]:
+    """A notebook that was run whole. Raises ValueError for a cell that was not, or that failed."""
+    notebook = parsed(content, path)
+    if found := "; ".join(not_as_run(notebook["cells"])):
+        raise ValueError(f"{path}: {found}")
+    return notebook
 
 
 def _rewritten(path: str, text: str, first: dict[str, str]) -> str:
@@ -89,12 +100,14 @@ def _add_reference(made: Reference, items: list[Any]) -> None:
     ]
 
 
-def _numbers(notebook: dict[str, Any]) -> list[str]:
+def _numbers(page: str, notebook: dict[str, Any]) -> list[str]:
     """The page's equation numbers. Raises ValueError for one that stands there twice."""
     texts = ("".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown")
     found = [number for text in texts for number in equation_numbers(text)]
     if len(found) != len(set(found)):
-        raise ValueError(f"an equation's number stands twice on one page: {', '.join(found)}")
+        raise ValueError(
+            f"{page}{ENDING}: an equation's number stands twice on one page: {', '.join(found)}"
+        )
     return found
 
 
@@ -104,8 +117,8 @@ def doors(page: str, repository: str, *, has_readme: bool = False) -> str:
     if repository.startswith(GITHUB):
         path = f"notebooks/{page}{ENDING}"
         links += [
-            f'<a href="{colab_url(repository, path)}">open in Colab</a>',
-            f'<a href="{binder_url(repository, path)}">open in Binder</a>',
+            f'<a href="{escape(colab_url(repository, path))}">open in Colab</a>',
+            f'<a href="{escape(binder_url(repository, path))}">open in Binder</a>',
         ]
     install = "<code>make lab</code> in a clone of kvlab"
     if has_readme:  # %2E: mdBook would write .html for .md
@@ -117,10 +130,10 @@ def doors(page: str, repository: str, *, has_readme: bool = False) -> str:
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["supports"]:
         return 0 if arguments[1:] == ["html"] else 1
-    context, book = json.load(sys.stdin)
     try:
+        context, book = json.load(sys.stdin)
         json.dump(convert(context, book), sys.stdout)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"kvlab: {error}", file=sys.stderr)
         return 1
     return 0

@@ -57,12 +57,15 @@ def module_path(root: Path, name: str) -> Path | None:
 
 @functools.lru_cache(maxsize=512)
 def read_module(root: Path, name: str) -> Module:
-    """Raises ValueError where no file has that name."""
+    """Raises ValueError where no file has that name, and for a file that is no Python."""
     path = module_path(root, name)
     if path is None:
         raise ValueError(f"no module {name} in {root}")
     text = path.read_text(encoding="utf-8")
-    tree, lines = ast.parse(text), text.splitlines()
+    try:
+        tree, lines = ast.parse(text), text.splitlines()
+    except SyntaxError as error:
+        raise ValueError(f"{path} is no Python: {error}") from None
     found = [entry for node in tree.body for entry in _entries(node, name, lines)]
     return Module(
         name,

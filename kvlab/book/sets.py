@@ -16,8 +16,9 @@ from typing import Any
 from kvlab.book import slides
 from kvlab.book.notebook_file import read_notebook
 from kvlab.book.speaker_notes import OPENING, Note, notes, where_people_go_wrong
+from kvlab.core.whole_file import write_whole
 from kvlab.exercises import solution
-from kvlab.workbook import refuse_dangling, set_aside
+from kvlab.workbook import refuse_no_file, set_aside
 
 Cell = dict[str, Any]
 Notebook = dict[str, Any]
@@ -139,7 +140,8 @@ def write(kind: str, pages: Path, out: Path, *, force: bool, now: datetime) -> l
     """Write a set of the notebooks in `pages` into `out`; returns what was written or renamed.
 
     A file of `out` that differs from what would be written is somebody's work: ValueError names it,
-    and nothing is written. force: such a file is kept under a dated name, and then replaced.
+    and nothing is written. force: such a file is kept under a dated name, and then replaced. A set
+    that cannot be written to its end (OSError) leaves the folder's files as they were.
     """
     if out.resolve() == pages.resolve():
         raise ValueError(f"{out} holds the shipped notebooks: name another folder")
@@ -148,7 +150,7 @@ def write(kind: str, pages: Path, out: Path, *, force: bool, now: datetime) -> l
         notebook = read_notebook(path)
         text = json.dumps(KINDS[kind](path.stem, notebook), indent=1, ensure_ascii=False) + "\n"
         made[out / path.name] = text
-        refuse_dangling(out / path.name)
+        refuse_no_file(out / path.name)
     existing = {path for path in made if path.exists()}
     differing = sorted(p for p in existing if p.read_text("utf-8", errors="replace") != made[p])
     if differing and not force:
@@ -157,9 +159,8 @@ def write(kind: str, pages: Path, out: Path, *, force: bool, now: datetime) -> l
             "another folder, or add --force, which keeps what is there under a dated name"
         )
     out.mkdir(parents=True, exist_ok=True)
-    changed = [set_aside(path, now) for path in differing]
-    for path, text in made.items():
-        if path not in existing or path in differing:
-            path.write_text(text, encoding="utf-8", newline="\n")
-            changed.append(path)
-    return changed
+    changed = [path for path in made if path not in existing or path in differing]
+    with set_aside(changed, now) as kept:
+        for path in changed:
+            write_whole(path, made[path])
+    return [*kept, *changed]

@@ -25,7 +25,7 @@ from pathlib import Path
 
 VERSION = 1
 RECORDED = Path(__file__).parent / "recorded" / "kernel_log.json"
-CHANGED_COPY = "a changed copy of kernels.py"  # a `KernelLog.file` that is no file
+CHANGED_COPY = "kernels.py, changed"  # a `KernelLog.file` that is no file
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from kvlab.core.whole_file import write_whole
+
 FORMAT, VERSION = "kvlab.trace", 1
 State = dict
 
@@ -116,7 +118,8 @@ class Trace:
         return cls.from_dict(json.loads(text))
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        """Write the trace whole, or leave what is there. Raises OSError."""
+        write_whole(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":

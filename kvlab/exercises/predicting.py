@@ -41,9 +41,11 @@ def predict(question: str | Mapping[str, object], answer: object = None) -> Box 
     question: an id, or several ids with their answers, {"21.6-p2": None, "21.6-p3": None}. With
     None for an answer it shows the question; an answer is shown with its question. One of another
     kind than asked for is not kept, and leaves an earlier one as it was. Raises ValueError for an
-    unknown id, listing the section's.
+    unknown id, listing the section's; then nothing is kept.
     """
     if isinstance(question, Mapping):
+        for name in question:
+            registry.prediction(name)
         return Boxes(tuple(predict(name, given) for name, given in question.items()))
     asked = registry.prediction(question)
     kept = _kept.get(question)
@@ -82,15 +84,14 @@ def reveal(question: str | Mapping[str, object], actual: object = None) -> Box |
     """What the run gives, beside what the reader said before it; names a known mistake.
 
     question: an id, or several with the run's values. actual: computed by the run. Raises
-    ValueError for an unknown id, and for a value that is not of the question's kind.
+    ValueError for an unknown id, and for a value that is not of the question's kind; then nothing
+    is revealed.
     """
     if isinstance(question, Mapping):
+        for name, value in question.items():
+            _of_the_run(name, value)
         return Boxes(tuple(reveal(name, value) for name, value in question.items()))
-    asked = registry.prediction(question)
-    try:
-        value = asked.kind.read(actual)
-    except Unreadable as found:
-        raise ValueError(f"reveal({question!r}, ...) got no value of the run. {found}") from None
+    asked, value = _of_the_run(question, actual)
     run = ("the run gives", asked.kind.show(value))
     kept = _kept.get(question)
     if kept is None:
@@ -106,6 +107,15 @@ def reveal(question: str | Mapping[str, object], actual: object = None) -> Box |
             lines.append(mistake.says)
             break
     return Box("other", question, (*lines, asked.why), facts)
+
+
+def _of_the_run(question: str, actual: object) -> tuple[Prediction, object]:
+    """A question, and the run's value of it, read."""
+    asked = registry.prediction(question)
+    try:
+        return asked, asked.kind.read(actual)
+    except Unreadable as found:
+        raise ValueError(f"reveal({question!r}, ...) got no value of the run. {found}") from None
 
 
 def commitments(section: str) -> dict[str, Commitment]:

@@ -6,6 +6,7 @@ Nothing is written unless the reader names a file, and nothing is ever sent.
 import json
 from pathlib import Path
 
+from kvlab.core.whole_file import write_whole
 from kvlab.exercises import registry
 from kvlab.exercises.box import Box
 from kvlab.exercises.exercise import Prediction
@@ -20,8 +21,11 @@ def score(section: str, save: str | Path | None = None) -> Box:
 
     What counts is what the reader said before the run. section: "21.7". save: a file to keep it in,
     as JSON: an earlier score there is replaced. Raises ValueError for an unknown section, for a
-    folder that does not exist, and for a file that is no score; then nothing is written.
+    folder that does not exist, and for a file that is no score, OSError for what cannot be written:
+    then an earlier score is as it was.
     """
+    if not isinstance(section, str):
+        raise ValueError(f"a section is a text such as '21.7', not {section!r}")
     asked = [item for item in registry.load(section).values() if isinstance(item, Prediction)]
     kept = commitments(section)
     target = None if save is None else _target(save)
@@ -80,10 +84,10 @@ def _target(save: str | Path) -> Path:
 
 def _is_score(path: Path) -> bool:
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
             return False
         return json.loads(path.read_text(encoding="utf-8"))["kind"] == KIND
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 
@@ -93,4 +97,4 @@ def _write(path: Path, section: str, shown: dict[str, Commitment], count: int) -
         for name, one in shown.items()
     }
     found = {"kind": KIND, "section": section, "questions": count, "answers": answers}
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8", newline="\n")
+    write_whole(path, json.dumps(found, indent=1) + "\n")

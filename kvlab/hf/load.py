@@ -12,6 +12,7 @@ from kvlab import tiny
 from kvlab.hf.decoder import TransformersDecoder
 from kvlab.hf.family import refuse_early
 from kvlab.llm import LLM
+from kvlab.llm_arguments import computing_device
 from kvlab.tensors.checkpoint_files import check_finite, opened, weight_files
 from kvlab.tensors.tokenizer import Tokenizer
 
@@ -54,8 +55,9 @@ def open_decoder(
     device: str | torch.device | None = None,
 ) -> TransformersDecoder:
     """The model as a decoder that `LLM` takes: arguments and errors as of `load_llm`."""
+    if device is not None or isinstance(model, str | Path):
+        device = computing_device(device)  # refused before weights are read
     if isinstance(model, str | Path):
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         model = _loaded(model, dtype or torch.float32).to(device)
     decoder = model if isinstance(model, TransformersDecoder) else TransformersDecoder(model)
     return decoder.converted(dtype or decoder.dtype, device or decoder.device)
@@ -98,8 +100,9 @@ def _loaded(source: str | Path, dtype: torch.dtype) -> PreTrainedModel:
         raise ValueError(f"model {str(source)!r} cannot be loaded: {error}") from error
     if missing := sorted(found["missing_keys"]):  # transformers would leave them random
         raise ValueError(f"model {str(source)!r} has no weights for {', '.join(missing[:3])}")
+    advice = "" if dtype == torch.float32 else "give dtype=torch.float32, "
     for name, weight in model.named_parameters():
-        check_finite(weight.data, None, f"model {str(source)!r}: {name}")
+        check_finite(weight.data, dtype, f"model {str(source)!r}: {name}", advice=advice)
     return model
 
 

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kvlab.core.whole_file import write_whole
 from kvlab.measure import (
     editor_speed,
     footprint,
@@ -53,9 +54,11 @@ def main(out: Path | None = None, quick: bool = False) -> int:
 
     quick: one repetition of few tokens, transformers left out: a check that all of it runs.
     Returns 1 if an engine's greedy tokens differ from kvlab's by more than a near tie, else 0.
+    Raises ValueError, before anything is measured, for an `out` that takes no file.
     """
     settings = QUICK if quick else FULL
     result = _identity(settings, quick)
+    target = None if out is None else _target(out, result)
     print(report.heading(result))
     with throughput.one_thread(), tempfile.TemporaryDirectory() as scratch:
         timed = (subjects.write_random_llama(Path(scratch)), subjects.tiny_model())
@@ -87,8 +90,8 @@ def main(out: Path | None = None, quick: bool = False) -> int:
     _show(report.memory(result["memory"]))
     result["notebooks"] = run_all.run_all_times(quick)
     _show(report.notebooks(result["notebooks"]))
-    if out is not None:
-        print(f"\nWritten: {_write(out, result)}")
+    if target is not None:
+        _write(target, result)
     compared = rows if quick else [*rows, *result["large_model"]]
     return int(any(a["mismatches"] for row in compared for a in row["agreement"].values()))
 
@@ -128,12 +131,36 @@ def _show(text: str) -> None:
     print(f"\n{text}", flush=True)
 
 
-def _write(out: Path, result: dict[str, object]) -> Path:
-    """A later run of the same day on the same machine replaces the earlier one."""
-    out.mkdir(parents=True, exist_ok=True)
+def _target(out: Path, result: dict[str, object]) -> Path:
+    """Where the results go. Raises ValueError where nothing can be written, and makes nothing."""
     path = out / f"{result['date']}-{machine.short_name(result['machine'])}.json"
-    path.write_text(_json(result), encoding="utf-8")
+    there = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--out is {str(out)!r}, and no file can be written in {str(there)!r}: "
+            f"{error.strerror}; name another folder"
+        ) from None
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{str(path)!r} is no file; move it away, or name another --out")
     return path
+
+
+def _write(target: Path, result: dict[str, object]) -> None:
+    """A later run of the same day on the same machine replaces the earlier one.
+
+    A disk that is full costs the file, not the results: they are printed.
+    """
+    text = _json(result)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, text)
+    except OSError:
+        _show(f"Not written; what {target.name} was to hold:\n{text}")
+        raise
+    _show(f"Written: {target}")
 
 
 def _json(result: dict[str, object]) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from kvlab.core.checked import shown
 from kvlab.measure.machine import machine
 from kvlab.tensors.free_memory import free_nbytes
 
@@ -39,10 +40,10 @@ def checked_device(device: str | torch.device | None) -> torch.device:
     except (RuntimeError, TypeError, ValueError):
         found = None
     if found is None or found.type not in names():
-        raise ValueError(f"device is {device!r}; here there is {' and '.join(names())}")
+        raise ValueError(f"device is {shown(device)}; here there is {' and '.join(names())}")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         last = torch.cuda.device_count() - 1
-        raise ValueError(f"device is {device!r}; the last CUDA device is cuda:{last}")
+        raise ValueError(f"device is {shown(device)}; the last CUDA device is cuda:{last}")
     return found
 
 

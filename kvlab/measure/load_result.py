@@ -20,6 +20,7 @@ from kvlab.core.goodput import Targets
 from kvlab.core.latency_record import LatencyRecord
 from kvlab.core.latency_summary import LatencySummary, summarize
 from kvlab.core.ttft import FirstTokenStamps
+from kvlab.core.whole_file import write_whole
 
 NOT_SENT = "not sent: "
 OWN_TIMES = "the requests' own times"
@@ -150,12 +151,12 @@ class LoadResult:
         lines = checked_path(path)
         written = [lines, lines.with_suffix(".json")]
         summary = json.dumps(self.to_bench_serve(targets), indent=1, allow_nan=False)
-        _write(lines, "".join(_line(record.to_dict()) for record in self.records))
-        _write(written[1], summary + "\n")
+        write_whole(lines, "".join(_line(record.to_dict()) for record in self.records))
+        write_whole(written[1], summary + "\n")
         if self.texts:
             written.append(lines.with_suffix(".texts.jsonl"))
             texts = [{"request_id": name, "text": text} for name, text in self.texts.items()]
-            _write(written[2], "".join(map(_line, texts)))
+            write_whole(written[2], "".join(map(_line, texts)))
         return tuple(written)
 
     @classmethod
@@ -240,7 +241,3 @@ def _counts(count: PrefixCacheCount | None) -> dict[str, float] | None:
 
 def _line(value: Mapping[str, object]) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")

@@ -98,9 +98,8 @@ def _fill(parameter: Tensor, sources: list[tuple[Path, str]]) -> None:
     for path, name in sources:
         start = row
         for part in slices(path, name):
-            kept = part.to(parameter.dtype)
-            check_finite(kept, part, f"{path}: {name}", row - start)
-            parameter[row : row + len(part)].copy_(kept)
+            check_finite(part, parameter.dtype, f"{path}: {name}", row - start)
+            parameter[row : row + len(part)].copy_(part)
             row += len(part)
 
 

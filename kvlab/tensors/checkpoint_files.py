@@ -94,23 +94,29 @@ def opened(path: Path) -> Iterator[safe_open]:
         ) from None
 
 
-def check_finite(kept: Tensor, stored: Tensor | None, where: str, row: int = 0) -> None:
-    """Raise CheckpointError for a weight that is NaN or infinite: every output would be NaN.
+def check_finite(
+    stored: Tensor, dtype: torch.dtype, where: str, row: int = 0, advice: str = ""
+) -> None:
+    """Raise CheckpointError for a weight that is NaN or infinite in `dtype`: outputs would be NaN.
 
-    kept: a tensor, or some rows of it, in the dtype to compute in; stored: the same as the file
-    has them, None where nobody knows. where: the file and the tensor, for the message.
-    row: of the whole tensor, where these begin.
+    stored: a tensor as the file has it, or some rows of it, the first of which is `row`.
+    where: the file and the tensor, for the message. advice: what else to try.
     """
-    if kept.sum(dtype=torch.float32).isfinite() or kept.isfinite().all():
-        return  # one that is not finite makes the sum so, which is quicker to look at
-    place = (~kept.isfinite()).nonzero()[0].tolist()
-    found = (kept if stored is None else stored)[tuple(place)].item()
-    what = "get the file again, or look at the training"
-    if stored is None and kept.dtype != torch.float32:
-        what = f"in {kept.dtype}; give dtype=torch.float32, or {what}"
-    elif math.isfinite(found):
-        what = f"{kept.dtype} cannot hold it: give dtype=torch.float32"
-    raise CheckpointError(f"{where} holds {found} at {[place[0] + row, *place[1:]]}; {what}")
+    if not stored.numel():
+        return
+    low, high = torch.aminmax(stored)  # both NaN where there is one; no copy is made
+    most = torch.finfo(dtype).max
+    if -most <= low and high <= most:
+        return
+    odd = ~stored.to(dtype).isfinite()
+    if not odd.any():  # what is just above the largest number is rounded to it
+        return
+    place = odd.nonzero()[0].tolist()
+    found, at = stored[tuple(place)].item(), [place[0] + row, *place[1:]]
+    what = f"{advice}get the file again, or look at the training"
+    if math.isfinite(found):
+        what = f"{dtype} cannot hold it: give dtype=torch.float32"
+    raise CheckpointError(f"{where} holds {found} at {at}; {what}")
 
 
 def slices(path: Path, name: str) -> Iterator[Tensor]:

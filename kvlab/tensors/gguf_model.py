@@ -230,9 +230,8 @@ def _fill(whole: Tensor, parts: list["ReaderTensor"], config: ModelConfig, path:
         for at in range(0, len(rows), ROWS):
             chunk = tensor.data[at : at + ROWS]
             stored = _floats(chunk, tensor, path)
-            kept = stored.to(whole.dtype)
-            check_finite(kept, stored, f"{path}: {tensor.name}", at)
-            rows[at : at + ROWS] = kept
+            check_finite(stored, whole.dtype, f"{path}: {tensor.name}", at)
+            rows[at : at + ROWS] = stored
         kind = tensor.name.split(".")[-2]
         if kind in heads:
             rows.copy_(hugging_face_order(rows, heads[kind]))

@@ -13,7 +13,6 @@ Sections 21.1 and 21.5.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 
 import torch
@@ -29,6 +28,8 @@ from kvlab.tensors.stored import CacheFormat
 DEFAULT_CACHE_BYTES = 512 * 2**20
 CONTEXTS = 4
 CPU = torch.device("cpu")
+BOOKKEEPING = 1024  # bytes of a block in Python's objects, with its identity, when it is cached
+MARGIN = 16  # a number that a message gives leaves this part of what is free to others
 FEWER_BYTES = f"Give a dtype of fewer bytes (torch.bfloat16 has 2), a smaller model, {FREE_SOME}"
 
 
@@ -84,6 +85,11 @@ class MemoryPlan:
     @property
     def tier(self) -> int:
         return self.cpu_blocks * self.block.nbytes
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the pool lies in the host's memory, as a tier does."""
+        return self.device.startswith("cpu")
 
     def __str__(self) -> str:
         tier = f"; a CPU tier of {in_units(self.tier)}" if self.cpu_blocks else ""
@@ -162,11 +168,14 @@ def plan(
     temporaries: of a step, as bytes over the number of blocks. num_blocks: what was asked for.
     Raises NotEnoughMemory, with the product and the remedies, where it does not fit.
     """
-    here, beside = free(device), cpu_blocks * block.nbytes
-    if beside:  # the tier first: nobody has a default one, so it was asked for
-        _refuse_tier(block, cpu_blocks, here if device.type == "cpu" else free(CPU))
+    here, tier = free(device), cpu_blocks * block.nbytes
+    if tier and device.type != "cpu":  # the tier first: nobody has a default one
+        _refuse_tier(block, cpu_blocks, free(CPU), 0)
+    elif tier:
+        least = min(context, most) if num_blocks is None else num_blocks
+        _refuse_tier(block, cpu_blocks, here, least * block.nbytes + temporaries(least))
     if device.type == "cpu" and here is not None:
-        here -= beside
+        here -= tier
     if num_blocks is None:
         spare = temporaries(min(CONTEXTS * context, most))
         num_blocks, why = chosen_blocks(block.nbytes, context, here, spare, most)
@@ -178,9 +187,17 @@ def plan(
         str(device), weights, block, num_blocks, cpu_blocks, temporaries(num_blocks), here, why
     )
     if here is not None and (num_blocks < 1 or found.pool + found.temporaries > here):
-        fits = partial(_fits, block.nbytes, temporaries, here)
-        raise NotEnoughMemory(_refusal(found, fits(num_blocks)))
+        raise NotEnoughMemory(_refusal(found, _advised(found, temporaries)))
     return found
+
+
+def _advised(found: MemoryPlan, temporaries: Callable[[int], int]) -> int:
+    """Fewer blocks, as a message can promise them: bookkeeping counted, and something left over."""
+    spare = found.free // MARGIN
+    if found.on_host:
+        spare += found.cpu_blocks * BOOKKEEPING
+    nbytes = found.block.nbytes + BOOKKEEPING
+    return _fits(nbytes, temporaries, found.free - spare, found.num_blocks)
 
 
 def _fits(nbytes: int, temporaries: Callable[[int], int], free: int, too_many: int) -> int:
@@ -195,13 +212,16 @@ def _fits(nbytes: int, temporaries: Callable[[int], int], free: int, too_many: i
     return low
 
 
-def _refuse_tier(block: Block, cpu_blocks: int, free: int | None) -> None:
+def _refuse_tier(block: Block, cpu_blocks: int, free: int | None, beside: int) -> None:
+    """beside: bytes of a pool, and of a step, that want room in the same memory."""
     if free is None or cpu_blocks * block.nbytes <= free:
         return
+    fits = max(free - free // MARGIN - beside, 0) // (block.nbytes + BOOKKEEPING)
+    give = f"cpu_blocks={fits:,} at most" if fits else "cpu_blocks=None"
     raise NotEnoughMemory(
         f"cpu_blocks={cpu_blocks:,} does not fit into the host's memory: "
-        f"{block.product(cpu_blocks)}, and {in_units(free)} are free. Give cpu_blocks="
-        f"{free // block.nbytes:,} at most, a cache_dtype of fewer bytes, {FREE_SOME}"
+        f"{block.product(cpu_blocks)}, and {in_units(free)} are free. Give {give}, "
+        f"a cache_dtype of fewer bytes, {FREE_SOME}"
     )
 
 
@@ -209,6 +229,8 @@ def _refusal(found: MemoryPlan, fits: int) -> str:
     pool = found.block.product(max(found.num_blocks, 1))
     beside = f"beside a CPU tier of {in_units(found.tier)}, " if found.tier else ""
     give = f"num_blocks={fits:,} at most" if fits else "a smaller max_num_batched_tokens"
+    if found.tier and found.on_host:
+        give += ", fewer cpu_blocks"
     return (
         f"the K/V pool does not fit on {found.device}: {pool}, and a step's temporaries up to "
         f"{in_units(found.temporaries)}; {beside}with {in_units(found.weights)} of weights already "

@@ -1,14 +1,18 @@
 """Section 21.7: the score, its file, and what the section's runs say."""
 
 import json
+import os
 
 import pytest
+from full_disk import files_end_at
 
 from kvlab.exercises import predict, reveal, score
 from kvlab.exercises.errors_21_7 import RELEASING, frees_with_the_last
 from kvlab.exercises.predicting import forget
 from kvlab.exercises.runs_21_7 import blocks_and_positions, released_by_a_real_pool
 from kvlab.exercises.solutions.s21_7 import waits_for_the_last
+
+DEEP = "[" * 200_000  # json gives up on it
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +98,7 @@ def test_a_name_alone_lies_where_the_notebook_runs(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]
 
 
-@pytest.mark.parametrize("text", ["", "my notes", "[1, 2]", '{"kind": "other"}', "null"])
+@pytest.mark.parametrize("text", ["", "my notes", "[1, 2]", '{"kind": "other"}', "null", DEEP])
 def test_no_other_file_is_written_over(tmp_path, text):
     place = tmp_path / "notes.json"
     place.write_text(text, encoding="utf-8")
@@ -103,6 +107,44 @@ def test_no_other_file_is_written_over(tmp_path, text):
     with pytest.raises(ValueError, match="which is there and no score; name another file"):
         score("21.7", save=place)
     assert place.read_text(encoding="utf-8") == text
+
+
+def test_a_disk_without_room_leaves_the_earlier_score(tmp_path):
+    predict("21.7-p1", 5)
+    reveal("21.7-p1", 5)
+    place = tmp_path / "mine.json"
+    score("21.7", save=place)
+    before = place.read_bytes()
+    predict("21.7-p3", 2)
+    reveal("21.7-p3", 2)
+    with files_end_at(100), pytest.raises(OSError, match=r"mine\.json"):
+        score("21.7", save=place)
+    assert place.read_bytes() == before and list(tmp_path.iterdir()) == [place]
+    score("21.7", save=place)
+    assert len(json.loads(place.read_bytes())["answers"]) == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows does not replace a file that is open")
+def test_who_reads_a_score_while_it_is_saved_finds_one(tmp_path):
+    """As another kernel does, that saves to the same file."""
+    predict("21.7-p1", 5)
+    reveal("21.7-p1", 5)
+    place = tmp_path / "mine.json"
+    score("21.7", save=place)
+    with place.open(encoding="utf-8") as reading:
+        predict("21.7-p3", 2)
+        reveal("21.7-p3", 2)
+        score("21.7", save=place)
+        assert list(json.load(reading)["answers"]) == ["21.7-p1"]
+    assert len(json.loads(place.read_bytes())["answers"]) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_a_pipe_is_no_score_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "mine.json")
+    predict("21.7-p1", 5)
+    with pytest.raises(ValueError, match="which is there and no score"):
+        score("21.7", save=tmp_path / "mine.json")
 
 
 @pytest.mark.parametrize("save", ["", "  ", 7, True])
@@ -122,6 +164,9 @@ def test_a_folder_that_is_not_there_and_one_in_the_file_s_place(tmp_path):
 def test_an_unknown_section_is_refused():
     with pytest.raises(ValueError, match=r"there is no section '21\.9'"):
         score("21.9")
+    for odd in ([], {}, 21.7, None):
+        with pytest.raises(ValueError, match=r"a section is a text such as '21\.7', not"):
+            score(odd)
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,17 @@ def test_several_questions_in_one_cell():
     assert repr(told).count("\n") > 3 and told._repr_html_().count('class="kvlab-box"') == 3
 
 
+def test_an_unknown_question_among_several_keeps_none_of_them():
+    with pytest.raises(ValueError, match=r"there is no exercise '21\.6-p999'"):
+        predict({"21.6-p2": 3, "21.6-p999": 1})
+    assert predicting.commitments("21.6") == {}
+    predict("21.6-p2", 3)
+    for wrong in ({"21.6-p999": 1}, {"21.6-p3": "four"}):  # no such question; no value of the run
+        with pytest.raises(ValueError):
+            reveal({"21.6-p2": 4} | wrong)
+        assert not predicting.commitments("21.6")["21.6-p2"].is_revealed
+
+
 def test_the_first_line_of_what_a_run_gives_does_not_tell_it():
     first = reveal({"21.6-p2": 4, "21.6-p3": 3})._repr_html_().split("\n")[0]
     assert first == "<!-- what the run found -->"

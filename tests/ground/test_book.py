@@ -37,7 +37,8 @@ def markdown(text: str) -> Cell:
 
 
 def code(source: str, *outputs: dict) -> Cell:
-    return {"cell_type": "code", "metadata": {}, "source": source, "outputs": list(outputs)}
+    ran = {"execution_count": 1, "outputs": list(outputs)}
+    return {"cell_type": "code", "metadata": {}, "source": source, **ran}
 
 
 def result(**data: str) -> dict:
@@ -45,6 +46,7 @@ def result(**data: str) -> dict:
     return {"output_type": "execute_result", "metadata": {}, "data": named}
 
 
+ERROR = {"output_type": "error", "ename": "E", "evalue": "x", "traceback": ["E: so"]}
 GOOD = [
     markdown("# 21.9 Small\n\nEq 9 aside, eq 21.2 says what $H_{kv}$ costs.\n\n## Its cost"),
     markdown("$$b = 2 \\cdot L \\tag{21.2}$$\n\n[above](21_9_small.ipynb#Its-cost)"),
@@ -188,17 +190,25 @@ def test_a_small_page_is_built_and_an_old_site_goes_first(
     [
         (markdown("[x](nowhere.html)"), "the link nowhere.html leads nowhere"),
         (markdown("[x](../kvlab/no_such.py)"), "the link files/kvlab/no_such.py leads nowhere"),
+        (markdown("[x](http://[bad)"), r"the link http://\[bad is no address"),
         (markdown("[x](#no-such-place)"), "leads to no anchor"),
         (markdown(f"[x]({PAGE}.ipynb#No-such-place)"), "#no-such-place leads to no anchor"),
         (code("x", result(text_html='<img src="http://a.example/x.png">')), "fetches http://a."),
         (markdown("![x](https://a.example/x.png)"), "fetches https://a.example/x.png"),
         (code("x", result(text_html="<style>a{b:url(//a.example/x)}</style>")), "fetches //a."),
-        (markdown("A formula: $\\nosuch{x}$"), r"cell 4: formula .* does not know \\nosuch"),
+        (markdown("A formula: $\\nosuch{x}$"), r"cell 5: formula .* does not know \\nosuch"),
         (markdown("As eq 21.77 says"), "'eq 21.77' is nowhere in the book"),
-        (markdown("```python\nx = 1\n\nNo end, `y`"), r"cell 4: '```python' is opened and never"),
-        (markdown("So $$a = b\n\nand on"), r"cell 4: '\$\$a = b' is opened and never closed"),
+        (markdown("```python\nx = 1\n\nNo end, `y`"), r"cell 5: '```python' is opened and never"),
+        (markdown("So $$a = b\n\nand on"), r"cell 5: '\$\$a = b' is opened and never closed"),
         (markdown("$$a \\tag{21.2}$$"), "number stands twice on one page"),
         (code("x", result(application_json="{}")), "an output is only application/json"),
+        (code("x", ERROR), rf"{PAGE}\.ipynb: cell 5 ended in an error: mend it, or tag it"),
+        (code("x") | {"execution_count": None}, rf"{PAGE}\.ipynb: cell 5 was not executed"),
+        (
+            code("x", result(**{"image_svg+xml": "<p>"})),
+            "cell 5: an SVG picture without <svg: '<p>'",
+        ),
+        (code("x", {"output_type": "pyout"}), "cell 5 has an output of an unknown type, 'pyout'"),
         (markdown("<div>never closed\n\ntext"), "mdBook complains"),
         (code("x", result(text_html='<div class="kvlab-view">no trace</div>')), "have their trace"),
     ],
@@ -210,9 +220,26 @@ def test_a_mistake_on_a_page_fails_the_build(
         build(clone(cell), tmp_path / "site")
 
 
+def test_an_error_that_was_asked_for_is_published(
+    clone: Callable[..., Path], tmp_path: Path
+) -> None:
+    cell = code("x", ERROR) | {"metadata": {"tags": ["raises-exception"]}}
+    site = build(clone(cell), tmp_path / "site")
+    assert "<pre>E: so</pre>" in (site / f"{PAGE}.html").read_text("utf-8")
+
+
+def test_a_notebook_that_is_cut_off_is_named(clone: Callable[..., Path], tmp_path: Path) -> None:
+    root = clone()
+    path = root / f"notebooks/{PAGE}.ipynb"
+    path.write_text(path.read_text("utf-8")[:-9], encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"kvlab: {PAGE}\.ipynb is no notebook of nbformat 4"):
+        build(root, tmp_path / "site")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
+        ('src = "notebooks"', 'src = "pages"', r"src names 'pages', which has no SUMMARY\.md"),
         ("python -m kvlab.book.preprocessor", "python -m no_such_module", "mdBook"),
         ('"kvlab/book/static/host.js"', '"kvlab/book/static/katex/katex.min.js"', "host.js once"),
         (f'notebook = "{PAGE}"', 'notebook = "21_8_other"', "this section is not in the book"),

@@ -169,6 +169,8 @@ def test_a_picture_says_what_its_cell_said_of_it() -> None:
     assert 'alt="A figure, described in the text"' in shown(picture)
     picture["metadata"] = {"image/png": {"alt": "a < b"}}
     assert 'alt="a &lt; b"' in shown(picture)
+    picture["metadata"] = {"image/png": 5}
+    assert 'alt="A figure, described in the text"' in shown(picture)
 
 
 def test_a_fence_is_longer_than_those_in_its_code() -> None:
@@ -301,9 +303,17 @@ def test_doors_lead_to_colab_and_binder_where_the_address_is_known() -> None:
     known = doors("21_6_growth", "https://github.com/someone/copy")
     assert "/github/someone/copy/blob/main/notebooks/21_6_growth.ipynb" in known
     assert "mybinder.org/v2/gh/someone/copy/main" in known
+    assert "<script>" not in doors("21_6_growth", 'https://github.com/a"><script>alert(1)</script>')
 
 
 @pytest.mark.parametrize(("renderer", "code"), [("html", 0), ("epub", 1)])
 def test_the_preprocessor_says_what_it_supports(renderer: str, code: int) -> None:
     command = [sys.executable, "-m", "kvlab.book.preprocessor", "supports", renderer]
     assert subprocess.run(command, check=False).returncode == code
+
+
+def test_the_preprocessor_answers_in_one_line_what_is_no_book() -> None:
+    command = [sys.executable, "-m", "kvlab.book.preprocessor"]
+    run = subprocess.run(command, input="", capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "kvlab: Expecting value: line 1 column 1 (char 0)\n"

@@ -106,7 +106,7 @@ def test_what_notebooks_import_from_its_modules_is_there(shown: dict[str, str]) 
     for anchor in (
         "kvlab.core.formats.FORMATS",  # a constant
         "kvlab.core.transfers.BlockCopy",  # imported by way of kv_cache_manager
-        "kvlab.measure.engine_options.MECHANISMS",  # module.NAME
+        "kvlab.measure.engine_options.markdown",  # module.NAME
         "kvlab.measure.ledger.byte_ledger",
         "kvlab.tiny.prompt",
     ):
@@ -197,6 +197,7 @@ DEF, FIRST = "def cdiv(", '    "CacheGrowth": '
         (POOL, DEF, "def bare() -> None:\n    pass\n", "block_pool.py, line 19: bare has no doc"),
         (POOL, DEF, "class Bare:\n    size: int\n", "block_pool.py, line 19: Bare has no doc"),
         (POOL, DEF, 'def f():\n    """As eq 21.77."""\n', "'eq 21.77' is nowhere in the book"),
+        (POOL, DEF, "def f(:\n", "block_pool.py is no Python: "),
         ("kvlab/widgets/__init__.py", FIRST, '"Gone": "kvlab.cli",\n', "kvlab.widgets offers Gone"),
     ],
 )

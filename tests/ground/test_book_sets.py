@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from full_disk import files_end_at
 from typer.testing import CliRunner
 
 from kvlab import cli
@@ -187,6 +188,25 @@ def test_edits_are_never_overwritten(tmp_path: Path) -> None:
     assert mine.read_text() != "my own work"
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_set_without_room_on_the_disk_changes_nothing(tmp_path: Path, force: bool) -> None:
+    if force:
+        (tmp_path / "21_0_start.ipynb").write_text("my own work")
+        (tmp_path / "21_1_reuse.ipynb").write_text("more work")
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    with files_end_at(60_000), pytest.raises(OSError, match=r"21_1_reuse\.ipynb"):
+        sets.write("student", PAGES, tmp_path, force=force, now=NOON)
+    assert before == {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert len(before) == 2 * force
+
+
+def test_a_folder_in_a_page_s_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "21_6_growth.ipynb").mkdir()
+    with pytest.raises(ValueError, match=r"21_6_growth\.ipynb is a folder, .* move it away"):
+        sets.write("student", PAGES, tmp_path, force=True, now=NOON)
+    assert [path.name for path in tmp_path.iterdir()] == ["21_6_growth.ipynb"]
+
+
 def test_the_shipped_notebooks_are_no_place_for_a_set() -> None:
     with pytest.raises(ValueError, match="holds the shipped notebooks"):
         sets.write("student", PAGES, PAGES, force=True, now=NOON)
@@ -203,6 +223,15 @@ def test_the_commands_say_what_they_wrote(tmp_path: Path, monkeypatch) -> None:
     refused = CliRunner().invoke(cli.app, ["book", "instructor", str(tmp_path)])
     assert refused.exit_code == 2
     assert refused.stderr.startswith("kvlab: ") and "21_6_growth.ipynb" in refused.stderr
+
+
+@pytest.mark.parametrize("kind", ["student", "instructor"])
+def test_a_folder_without_a_name_is_not_this_one(kind: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(cli.app, ["book", kind, ""])
+    assert refused.exit_code == 2
+    assert refused.stderr == "kvlab: FOLDER is ''; give the name of a folder, such as students\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_says_how_to_open_the_instructors_set(tmp_path: Path, monkeypatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import kvlab
-from kvlab import cli, doctor
+from kvlab import cli, doctor, workbook
 
 ROOT = Path(__file__).parents[2]
 START = "notebooks/21_0_start.ipynb"
@@ -135,9 +135,11 @@ def jupyter(monkeypatch) -> list:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch) -> Path:
-    """A folder with a start page, as working directory."""
+    """The running package's clone, as working directory: a start page and a book.toml."""
     (tmp_path / START).parent.mkdir()
     (tmp_path / START).write_text("{}", encoding="utf-8")
+    (tmp_path / "book.toml").touch()
+    monkeypatch.setattr(workbook, "CLONE", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -189,10 +191,12 @@ def test_lab_without_jupyterlab_says_how_to_get_it(clone, monkeypatch) -> None:
 
 def test_lab_outside_a_clone_says_so(tmp_path: Path, jupyter, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "START_PAGE", "notebooks/absent.ipynb")
+    monkeypatch.setattr(workbook, "CLONE", tmp_path)
+    monkeypatch.setattr(workbook, "INSTALLED", tmp_path / "share")
     result = run("lab")
     assert result.exit_code == 2
-    assert result.stderr.startswith("kvlab: notebooks/absent.ipynb is not here")
+    assert result.stderr.startswith(f"kvlab: {tmp_path / 'share'}, where pip puts the notebooks, ")
+    assert "run make lab in a clone" in result.stderr
     assert jupyter == []
 
 

@@ -1,10 +1,13 @@
 """What a command says where something goes wrong: one line, and never an empty one."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from kvlab import cli, cli_serve
 
@@ -30,6 +33,31 @@ def test_no_line_is_empty(error: Exception, said: str, capsys: pytest.CaptureFix
 def test_a_fault_of_ours_is_a_traceback() -> None:
     with pytest.raises(ImportError, match="cannot import name"), cli.plain_errors():
         raise ImportError("cannot import name 'x'")
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "99999"])
+def test_lab_refuses_a_port_that_there_is_not(
+    port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, ["lab", "--port", port])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"kvlab: port is {port}; give an integer from 0 to 65535\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_the_doctor_on_a_full_disk_says_so_in_one_line() -> None:
+    program = (
+        "from kvlab import cli, doctor\n"
+        "doctor.findings = lambda: [doctor.check_python((3, 11, 0))]\n"  # torch's are slow
+        "cli.app(['doctor'])"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "kvlab: [Errno 28] No space left on device\n"
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ CORE = [
     "trace",
     "transfers",
     "ttft",
+    "whole_file",
     "windows",
     "workload",
 ]

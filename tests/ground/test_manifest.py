@@ -54,6 +54,18 @@ def test_a_section_is_read_as_it_stands(tmp_path: Path) -> None:
         ("minutes", "minute = 1\nminutes", "section 21.6 has unknown keys: minute"),
         ('"21.6-b"', '"21.6-a"', "claim 21.6-a is listed twice"),
         ('"21.6-b"', '"21.5-b"', "claim 21.5-b is listed under section 21.6"),
+        ("minutes = 35", 'minutes = "many"', "section 21.6: minutes must be a whole number from 1"),
+        ("minutes = 35", "minutes = -15", "whole number from 1, not -15"),
+        ("minutes = 35", "minutes = nan", "whole number from 1, not nan"),
+        ("minutes = 35", "minutes = true", "whole number from 1, not True"),
+        ("written = true", 'written = "no"', "written must be true or false, not 'no'"),
+        ('"Growth"', "7", "title must be a line of text, not 7"),
+        ('"Growth"', '"a\\nb"', "title must be a line of text"),
+        ('"21.6"', "21.6", "id must be text, as "),
+        ('"21_6_growth"', '"../a"', "notebook must be a name without .ipynb"),
+        ('["21.6-a", "21.6-b"]', '"21.6-a"', "claims must be a list, "),
+        ('["21.6-a", "21.6-b"]', "5", "claims must be a list, "),
+        ('["21.6-a", "21.6-b"]', "[5]", "claims must be a list, "),
         ("claims", 'open_claims = ["21.6-c"]\nclaims', "open claim 21.6-c is not among"),
     ],
 )
@@ -62,12 +74,49 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, message: str) ->
         manifest.read(write(tmp_path, ENTRY.replace(old, new, 1)))
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "[preprocessor.kvlab] lacks 'repository'"),
+        (b"\xff", "can't decode byte 0xff"),
+        (b"x = = 1", "Invalid value (at line 1, column 5)"),
+        (b"a = " + b"[" * 20_000, "recursion"),
+        (b'build = "x"', "[build] must be a table, not 'x'"),
+        (b"build.build-dir = 5", "[build] build-dir must name a folder, not 5"),
+        (b'build.build-dir = ["a"]', "[build] build-dir must name a folder, not ['a']"),
+        (b"preprocessor.kvlab = 5", "[preprocessor.kvlab] must be a table, not 5"),
+        (b'preprocessor.kvlab = {repository = "", section = [5]}', "each section must be a table"),
+        (b"preprocessor.kvlab = {repository = 5, section = []}", "repository must be empty or"),
+    ],
+)
+def test_a_file_that_is_no_manifest_is_named(tmp_path: Path, text: bytes, message: str) -> None:
+    (tmp_path / "book.toml").write_bytes(text)
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path / 'book.toml'}: ") + ".*") as said:
+        manifest.read(tmp_path)
+    assert message in str(said.value)
+
+
+def test_mdbooks_folders_are_those_of_the_file_or_its_own(tmp_path: Path) -> None:
+    found = manifest.read(write(tmp_path, ENTRY))
+    assert (found.source, found.site) == ("src", "book")
+    assert (manifest.read(ROOT).source, manifest.read(ROOT).site) == ("notebooks", "site")
+
+
 def test_the_same_section_twice_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"two sections have the id 21\.6"):
         manifest.read(write(tmp_path, ENTRY + ENTRY))
 
 
-@pytest.mark.parametrize("address", ["example.org/kvlab", "https://example.org/kvlab/"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "example.org/kvlab",
+        "http://example.org/kvlab",
+        "https://example.org/kvlab/",
+        'https://github.com/a\\"><script>alert(1)</script>',
+        "https://",
+    ],
+)
 def test_an_address_in_another_form_is_a_mistake(tmp_path: Path, address: str) -> None:
     with pytest.raises(ValueError, match="repository must be empty or"):
         manifest.read(write(tmp_path, ENTRY, address))

@@ -136,7 +136,7 @@ def test_a_cell_without_a_count_is_found(copy: Path) -> None:
     notebook["cells"][1]["execution_count"] = None
     store(copy, notebook)
     assert list(notebooks.problems("small", copy)) == [
-        "small: cell 2 was not executed, so nothing is compared there"
+        "small: cell 2 was not executed: run make notebooks"
     ]
 
 
@@ -152,7 +152,15 @@ def test_an_error_that_nobody_asked_for_is_found(copy: Path) -> None:
     error = {"output_type": "error", "ename": "E", "evalue": "", "traceback": []}
     notebook["cells"][2]["outputs"] = [error]
     store(copy, notebook)
-    assert list(notebooks.problems("small", copy)) == ["small: cell 3 ended in an error"]
+    assert list(notebooks.problems("small", copy)) == [
+        "small: cell 3 ended in an error: mend it, or tag it raises-exception"
+    ]
+
+
+def test_a_file_that_is_cut_off_is_named(copy: Path) -> None:
+    (copy / "small.ipynb").write_text('{"cells": [', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"small\.ipynb is no notebook of nbformat 4"):
+        list(notebooks.problems("small", copy))
 
 
 def test_a_large_file_is_found(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

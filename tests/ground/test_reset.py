@@ -1,11 +1,15 @@
 """`kvlab reset`: a page as shipped, and the reader's copy kept beside it."""
 
 import json
+import shutil
+import subprocess
+import sys
 import tomllib
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from kvlab import cli, workbook
@@ -79,7 +83,8 @@ def test_an_unknown_page_is_named_and_nothing_is_changed(home: Path, page: str) 
 
 
 def test_the_command_says_what_it_kept(home: Path, monkeypatch) -> None:
-    monkeypatch.chdir(home)
+    (home / "book.toml").touch()
+    monkeypatch.setattr(workbook, "CLONE", home)
     done = CliRunner().invoke(cli.app, ["reset", "21.5"])
     assert done.exit_code == 0
     assert "Your copy is kept as" in done.output and "is as shipped" in done.output
@@ -94,11 +99,46 @@ def test_without_a_clone_the_installed_pages_are_copied(
     mine = tmp_path / "mine"
     mine.mkdir()
     monkeypatch.chdir(mine)
-    monkeypatch.setattr(cli, "START_PAGE", "elsewhere/21_0_start.ipynb")
+    monkeypatch.setattr(workbook, "CLONE", tmp_path / "no_clone")
     monkeypatch.setattr(workbook, "INSTALLED", home / "notebooks")
     assert cli.find_pages() == (mine, home / "notebooks")
     assert CliRunner().invoke(cli.app, ["reset", "21.5"]).exit_code == 0
     assert (mine / "workbook/21_5_paging.ipynb").is_file()
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment into which kvlab is copied, with two pages, as pip does; its Python."""
+    home = tmp_path_factory.mktemp("installed")
+    make = [sys.executable, "-m", "venv", "--without-pip", str(home / "venv")]
+    subprocess.run(make, check=True)
+    (site,) = (home / "venv").glob("lib/python*/site-packages")
+    shutil.copytree(ROOT / "kvlab", site / "kvlab", ignore=shutil.ignore_patterns("__pycache__"))
+    (site / "packages.pth").write_text(f"{Path(typer.__file__).parents[1]}\n")
+    pages = home / "venv/share/kvlab/notebooks"
+    pages.mkdir(parents=True)
+    for name in ("21_0_start.ipynb", "21_6_growth.ipynb"):
+        shutil.copy(ROOT / "notebooks" / name, pages)
+    return home / "venv/bin/python"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an environment has other folders there")
+@pytest.mark.parametrize("extra", [(), ("pyproject.toml", "book.toml", "kvlab/cli.py")])
+def test_a_reader_s_folder_of_the_name_notebooks_ships_nothing(
+    installed: Path, tmp_path: Path, extra: tuple[str, ...]
+) -> None:
+    """Not even beside a clone's files: that clone is not the running package's."""
+    for name in ("21_0_start", "21_6_growth"):
+        notebook(tmp_path / f"notebooks/{name}.ipynb", "edited by the reader")
+    for name in extra:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    command = [str(installed), "-c", "from kvlab.cli import app; app()", "reset", "21.6"]
+    command.insert(1, "-P")  # as the script `kvlab` does, look for nothing in this folder
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    shipped = (ROOT / "notebooks/21_6_growth.ipynb").read_bytes()
+    assert (tmp_path / "workbook/21_6_growth.ipynb").read_bytes() == shipped
 
 
 def test_a_wheel_carries_every_notebook() -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from full_disk import files_end_at
 
 from kvlab import workbook
 
@@ -42,7 +43,10 @@ def test_a_new_page_that_lies_there_already_is_taken_for_it(tmp_path: Path) -> N
     assert names(tmp_path) == ["a.ipynb", "a.new-0.2.0.ipynb"]
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{", '{"a.ipynb": {}}', '"a"'])
+DEEP = "[" * 200_000  # json gives up on it
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{", '{"a.ipynb": {}}', '"a"', DEEP])
 def test_a_damaged_record_stops_neither_lab_nor_reset(tmp_path: Path, damage: str) -> None:
     write(tmp_path / "notebooks/a.ipynb", "1 + 1")
     workbook.prepare(tmp_path)
@@ -106,3 +110,46 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="workbook is a file, and your copies go into a folder"):
         workbook.prepare(tmp_path)
     assert (tmp_path / "workbook").read_text() == "dear"
+
+
+def test_a_page_that_is_nested_too_deep_is_the_reader_s_work(tmp_path: Path) -> None:
+    write(tmp_path / "notebooks/a.ipynb", "1 + 1")
+    workbook.prepare(tmp_path)
+    (tmp_path / "workbook/a.ipynb").write_text(DEEP)
+    assert workbook.prepare(tmp_path) == (tmp_path / "workbook", [])
+    assert (tmp_path / "workbook/a.ipynb").read_text() == DEEP
+
+
+@pytest.mark.parametrize("name", ["a.ipynb", workbook.RECORD])
+def test_a_folder_in_a_file_s_place_is_named(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "notebooks/a.ipynb", "1 + 1")
+    (tmp_path / "workbook" / name).mkdir(parents=True)
+    for work in (
+        lambda: workbook.prepare(tmp_path),
+        lambda: workbook.reset(tmp_path, tmp_path / "notebooks", "a", NOON),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is a folder, .* move it away"):
+            work()
+    assert (tmp_path / "workbook" / name).is_dir()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes")
+def test_a_pipe_in_a_page_s_place_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path / "notebooks/a.ipynb", "1 + 1")
+    (tmp_path / "workbook").mkdir()
+    os.mkfifo(tmp_path / "workbook/a.ipynb")
+    with pytest.raises(ValueError, match=r"a\.ipynb is no plain file"):
+        workbook.prepare(tmp_path)
+
+
+@pytest.mark.parametrize("long", ["page", "record"])
+def test_a_reset_without_room_on_the_disk_changes_nothing(tmp_path: Path, long: str) -> None:
+    write(tmp_path / "notebooks/a.ipynb", "1" * 5000 if long == "page" else "1 + 1")
+    write(tmp_path / "workbook/a.ipynb", "my own work")
+    others = {f"{number}.ipynb": None for number in range(500 if long == "record" else 1)}
+    (tmp_path / "workbook" / workbook.RECORD).write_text(json.dumps(others))
+    before = {path.name: path.read_text() for path in (tmp_path / "workbook").iterdir()}
+    name = "a.ipynb" if long == "page" else workbook.RECORD
+    with files_end_at(2000), pytest.raises(OSError, match=f"workbook/{name}'"):
+        workbook.reset(tmp_path, tmp_path / "notebooks", "a", NOON)
+    assert before == {path.name: path.read_text() for path in (tmp_path / "workbook").iterdir()}

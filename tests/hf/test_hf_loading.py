@@ -58,6 +58,13 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path):
         load_llm(tmp_path)
 
 
+@pytest.mark.parametrize("device", ["nope", "", "meta", "cuda:99"])
+def test_a_device_that_is_not_here_is_named(device):
+    for model in ("tiny", model_of("Gemma2")):
+        with pytest.raises(ValueError, match=r"^device is .*; (here there is|the last CUDA)"):
+            load_llm(model, device=device)
+
+
 def test_dtype_and_cache_dtype(tmp_path):
     model_of("Gemma3").save_pretrained(tmp_path)
     llm = load_llm(tmp_path, dtype=torch.bfloat16, num_blocks=16)

@@ -6,6 +6,7 @@ machine. Prints what happened as JSON; test_out_of_memory.py looks at it.
 
 import gc
 import json
+import re
 import resource
 import shutil
 import sys
@@ -106,6 +107,25 @@ def making() -> dict[str, object]:
     return found
 
 
+def following() -> dict[str, object]:
+    """Who gives what the message says gets an engine that answers; blocks of one position."""
+    model, found = Decoder.random(WIDE), {}
+    options = {"block_size": 1, "max_num_batched_tokens": 64, "max_model_len": 256}
+    tokens(LLM(model, num_blocks=64, **options), SHORT)
+    for name, others in {"num_blocks": {}, "cpu_blocks": {"num_blocks": 512}}.items():
+        limit(resource.RLIMIT_AS, 128 * MIB)
+        said = told(
+            lambda name=name, others=others: LLM(model, **options, **others, **{name: 10**6})
+        )
+        number = int(re.search(f"Give {name}=([0-9,]+) at most", said)[1].replace(",", ""))
+        llm = LLM(model, **options, **others, **{name: number})
+        found[name] = [number, len(tokens(llm, SHORT))]
+        del llm
+        limit(resource.RLIMIT_AS, None)
+    return found
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps({"steps": steps, "making": making}[sys.argv[1]]()))
+    work = {"steps": steps, "making": making, "following": following}[sys.argv[1]]
+    print(json.dumps(work()))

@@ -11,6 +11,7 @@ from tokenizers import decoders, models
 
 from kvlab import LLM, Decoder, ModelConfig, SamplingParams, Trace, tiny
 from kvlab.core.scheduler import Scheduler
+from kvlab.measure.devices import names
 from kvlab.tensors.sampling import probabilities
 from kvlab.tensors.tokenizer import TextStream, Tokenizer
 
@@ -184,3 +185,20 @@ def test_another_dtype_leaves_the_given_decoder_alone():
 def test_a_cache_of_integers_is_refused():
     with pytest.raises(ValueError, match=r"cache_dtype is torch\.int8"):
         LLM(cache_dtype=torch.int8)
+
+
+@pytest.mark.parametrize("device", ["nope", "", 5, b"x", "meta", "xpu", "cuda:99", "cpu:-1", 1.5])
+def test_a_device_that_is_not_here(device):
+    if device == 5 and torch.cuda.device_count() > 5:
+        pytest.skip("this machine has a cuda:5")
+    with pytest.raises(
+        ValueError, match=r"^device is .*; (here there is cpu|the last CUDA device)"
+    ):
+        LLM("tiny", device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="cuda is here")
+def test_cuda_where_there_is_none():
+    with pytest.raises(ValueError, match=f"^device is 'cuda'; here there is {names()[0]}"):
+        LLM("tiny", device="cuda")
+    assert LLM("tiny", device=None, num_blocks=8).device.type == "cpu"

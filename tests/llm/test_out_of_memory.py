@@ -78,6 +78,14 @@ def test_what_cannot_fit_is_refused_before_it_is_made(making):
 
 
 @on_linux
+def test_who_gives_the_number_of_the_message_gets_an_engine_that_answers():
+    """The pool's blocks in Python's objects take memory too, and what is free moves meanwhile."""
+    found = limited("following")
+    assert sorted(found) == ["cpu_blocks", "num_blocks"]
+    assert all(number > 10_000 and count == 3 for number, count in found.values())
+
+
+@on_linux
 def test_what_fails_all_the_same_is_told_in_the_same_terms(making):
     """The limit is one that the budget does not look at."""
     assert "out of memory while the weights were loaded" in making["weights, late"][0]

@@ -118,6 +118,37 @@ def test_without_a_folder_no_file_is_written(tmp_path, monkeypatch, capsys) -> N
     assert list(tmp_path.iterdir()) == [] and "Written" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("where", ["file", "file/below", "/dev/null", "/proc/none"])
+def test_a_folder_that_takes_no_file_is_refused_before_anything_is_measured(
+    tmp_path, capsys, where: str
+) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"--out is '.*{where}', and no file can be written in"):
+        bench.main(out=tmp_path / where, quick=True)
+    assert capsys.readouterr().out == ""
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "mine")]
+
+
+def test_a_folder_is_made_when_there_is_something_to_write(tmp_path) -> None:
+    out, result = tmp_path / "new" / "results", bench._identity(bench.QUICK, True)
+    target = bench._target(out, result)
+    assert list(tmp_path.iterdir()) == []
+    bench._write(target, result)
+    assert json.loads(target.read_text(encoding="utf-8")) == json.loads(bench._json(result))
+    target.unlink(), target.mkdir()
+    with pytest.raises(ValueError, match="is no file; move it away, or name another --out"):
+        bench._target(out, result)
+
+
+def test_results_that_cannot_be_written_are_printed(tmp_path, capsys) -> None:
+    (tmp_path / "today.json").mkdir()  # it came while the figures were taken
+    with pytest.raises(OSError, match="today"):
+        bench._write(tmp_path / "today.json", {"figures": [1, 2]})
+    said, _, text = capsys.readouterr().out.strip().partition("\n")
+    assert said == "Not written; what today.json was to hold:"
+    assert json.loads(text) == {"figures": [1, 2]}
+
+
 def test_competitors_take_turns() -> None:
     seen = []
     tasks = {"a": lambda i: seen.append(f"a{i}"), "b": lambda i: seen.append(f"b{i}")}

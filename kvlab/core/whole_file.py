@@ -13,7 +13,9 @@ def write_whole(place: Path, content: bytes | str) -> None:
     a new file has those that the umask allows. Raises OSError, with the file's name; so for a
     folder and for a device.
     """
-    target = place.resolve()
+    target = Path(os.path.realpath(place))
+    if target.is_symlink():  # links that lead to one another
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(place))
     if target.exists() and not target.is_file():  # a folder, or a device such as /dev/null
         raise FileExistsError(errno.EEXIST, "there is something that is no plain file", str(place))
     content = content.encode() if isinstance(content, str) else content
