@@ -117,7 +117,7 @@ def _concurrency(asked: Question) -> list[str]:
     why = f"vLLM's concurrency: {count(room.blocks_per_request, 'block')} each"
     if any(group.window for group in asked.layout.groups):
         why += f", steps of {STEP_TOKENS:,}"
-    return ["requests at once", f"{float(room.concurrency):,.2f}", why]
+    return ["requests in it", f"{float(room.concurrency):,.2f}", why]
 
 
 def _longest(asked: Question) -> list[str]:

@@ -102,7 +102,7 @@ def test_tokens_and_requests_that_fit_in_whole_blocks() -> None:
     found = figures()
     assert found["blocks in it"] == f"{blocks:,}" == "32,277"
     assert found["tokens that fit"] == f"{16 * blocks:,}" == "516,432"
-    assert found["requests at once"] == "63.04"  # 32,277 blocks, 512 a request
+    assert found["requests in it"] == "63.04"  # 32,277 blocks, 512 a request
     assert found["longest context"] == f"{room // (8 * 131072):,}" == "64,555"
 
 
@@ -128,7 +128,7 @@ def test_what_does_not_fit_is_missing_and_the_curve_says_from_where() -> None:
 def test_weights_that_leave_no_room() -> None:
     shown = view(model="llama-3.1-70b")
     assert (shown["curve"]["room"], shown["curve"]["limit"]) == (0, 0)
-    assert figures(model="llama-3.1-70b")["requests at once"] == "0.00"
+    assert figures(model="llama-3.1-70b")["requests in it"] == "0.00"
     assert shown["curve"]["end"] == "there is no room for it"
 
 
