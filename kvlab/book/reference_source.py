@@ -51,6 +51,8 @@ class Module:
 
 def module_path(root: Path, name: str) -> Path | None:
     """The file of a module or package of this name, if there is one."""
+    if not name:  # not a file of the root's own name beside it
+        return None
     place = root.joinpath(*name.split("."))
     return next((p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()), None)
 

@@ -17,7 +17,7 @@ from kvlab.book.checks import Page
 from kvlab.book.reference import INDEX, Reference, reference
 from kvlab.book.reference_commands import commands
 from kvlab.book.reference_names import PACKAGES, READING
-from kvlab.book.reference_source import read_module, resolve
+from kvlab.book.reference_source import module_path, read_module, resolve
 from kvlab.book.reference_text import Links, render, summary, taught_in
 
 ROOT = Path(__file__).parents[2]
@@ -165,6 +165,13 @@ def find(anchor: str) -> str | None:
     """The name in an anchor, without its module."""
     module, _, name = anchor.rpartition(".")
     return name if (entry := resolve(ROOT, module, name)) and entry.anchor == anchor else None
+
+
+def test_a_file_beside_the_clone_is_none_of_its_modules(tmp_path: Path) -> None:
+    (tmp_path / "kvlab.py").write_text("", encoding="utf-8")
+    (tmp_path / "kvlab").mkdir()
+    assert module_path(tmp_path / "kvlab", "") is None
+    assert module_path(tmp_path, "kvlab") == tmp_path / "kvlab.py"
 
 
 # ---- what fails

@@ -134,7 +134,7 @@ def test_a_reader_s_folder_of_the_name_notebooks_ships_nothing(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     command = [str(installed), "-c", "from kvlab.cli import app; app()", "reset", "21.6"]
-    command.insert(1, "-P")  # as the script `kvlab` does, look for nothing in this folder
+    command.insert(1, "-I")  # as the script `kvlab` does, look for nothing in this folder
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     shipped = (ROOT / "notebooks/21_6_growth.ipynb").read_bytes()
